@@ -1,0 +1,189 @@
+package broker
+
+import (
+	"lockstep/core"
+	"lockstep/core/log"
+	"lockstep/core/record"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Effect is one thing the broker wants done. Effects on one log are carried out in the order in which they
+// were emitted; those on different logs, connections and peers do not wait for each other.
+type Effect interface{ effect() }
+
+// Effects collects what one Step wants done.
+type Effects struct{ List []Effect }
+
+// Add appends one effect.
+func (e *Effects) Add(x Effect) { e.List = append(e.List, x) }
+
+// Reset empties the list for the next Step, keeping its memory.
+func (e *Effects) Reset() { clear(e.List); e.List = e.List[:0] }
+
+// Respond answers the request (Conn, Seq). The host sends the answers of a
+// connection in the order of its requests.
+type Respond struct {
+	Conn  ConnID
+	Seq   uint64
+	Msg   kmsg.Response // nil: nothing is sent, the request is over (acks=0)
+	Reads []Read        // Fetch: where the records of the response come from
+	// MaxBytes bounds the records of all Reads together; the first batch of the first Read that has one is
+	// sent whole however large it is.
+	MaxBytes int32
+	Close    bool // close the connection after this answer
+}
+
+// Read fills the records field of one partition of a Fetch response with whole batches
+// of a log: from the batch that holds From, while batches end at or below Limit.
+type Read struct {
+	Topic, Partition int // position in FetchResponse.Topics[].Partitions[]
+	Log              core.Partition
+	From, Limit      int64 // offsets; Limit is exclusive
+	MaxBytes         int32 // bound for this partition
+}
+
+// CloseConn closes a connection at once.
+type CloseConn struct {
+	Conn   ConnID
+	Reason string
+}
+
+// OpenLog opens the log, making it if it is not there; answered by LogOpened.
+type OpenLog struct {
+	Log    core.Partition
+	Topic  string // its directory is named topic-index, as Kafka's
+	Config log.Config
+}
+
+// ConfigureLog changes the settings of an open log.
+type ConfigureLog struct {
+	Log    core.Partition
+	Config log.Config
+}
+
+// DeleteLog closes the log and deletes its files; answered by LogDeleted.
+type DeleteLog struct{ Log core.Partition }
+
+// Append appends batches whose offsets and epochs are assigned. Answered by
+// Written, then by Durable; Written and Durable of several appends may be
+// answered by one input each. Or by AppendFailed.
+type Append struct {
+	Log     core.Partition
+	Batches []record.Batch
+	// Sync asks for Durable as soon as possible. Without it the host syncs at its leisure (log.Config's flush
+	// settings, rolls, and a clean stop), and Durable follows then.
+	Sync bool
+}
+
+// Truncate cuts the log so that it ends at To, durably; answered by Truncated.
+type Truncate struct {
+	Log core.Partition
+	To  int64
+}
+
+// SetStart makes Start the log's first offset (DeleteRecords) and deletes what lies wholly below; answered by StartMoved
+// once durable.
+type SetStart struct {
+	Log   core.Partition
+	Start int64
+}
+
+// Retain deletes old segments by the log's retention settings, none that reaches
+// Limit or beyond (rule 19); answered by StartMoved if the start moved.
+type Retain struct {
+	Log   core.Partition
+	Limit int64
+	Wall  core.WallMillis
+}
+
+// SaveEpochs replaces the log's leader-epoch checkpoint. It is durable before any
+// later Append to this log is reported Durable.
+type SaveEpochs struct {
+	Log    core.Partition
+	Epochs []log.EpochStart
+}
+
+// SaveProducers stores a snapshot of the producer table as of Offset, so that
+// recovery need not read the log from its start.
+type SaveProducers struct {
+	Log      core.Partition
+	Offset   int64
+	Snapshot []byte
+}
+
+// LookupTime looks for the first record below Limit whose timestamp is at least
+// Timestamp (milliseconds); with Timestamp -3 for the record of the largest
+// timestamp (ListOffsets' MAX_TIMESTAMP, KIP-734). Answered by TimeFound.
+type LookupTime struct {
+	Token     Token
+	Log       core.Partition
+	Timestamp int64
+	Limit     int64
+}
+
+// ReadLog reads whole batches from the one that holds From, up to Limit, about
+// MaxBytes of them and at least one; answered by LogRead.
+type ReadLog struct {
+	Token       Token
+	Log         core.Partition
+	From, Limit int64
+	MaxBytes    int32
+}
+
+// SaveState durably replaces the broker's small state file (term, vote, clean-stop knowledge); answered by StateSaved.
+type SaveState struct {
+	Token Token
+	State []byte
+}
+
+// Call sends a request to a peer; answered by Answer, always.
+type Call struct {
+	Token Token
+	Peer  int32
+	Msg   kmsg.Request
+	Reads []Read // unused by requests today
+}
+
+// Ready says that the broker now serves clients. It comes once.
+type Ready struct{}
+
+// Stop ends the process: a clean stop is done (Err nil), or the broker must not go on.
+type Stop struct{ Err error }
+
+// Level of a Log line, as in log/slog.
+type Level int
+
+// Levels.
+const (
+	Debug Level = -4
+	Info  Level = 0
+	Warn  Level = 4
+	Error Level = 8
+)
+
+// Log is a line for the operator.
+type Log struct {
+	Level Level
+	Msg   string
+	Attrs []any // alternating keys and values
+}
+
+func (Respond) effect()       {}
+func (CloseConn) effect()     {}
+func (OpenLog) effect()       {}
+func (ConfigureLog) effect()  {}
+func (DeleteLog) effect()     {}
+func (Append) effect()        {}
+func (Truncate) effect()      {}
+func (SetStart) effect()      {}
+func (Retain) effect()        {}
+func (SaveEpochs) effect()    {}
+func (SaveProducers) effect() {}
+func (LookupTime) effect()    {}
+func (ReadLog) effect()       {}
+func (SaveState) effect()     {}
+func (Call) effect()          {}
+func (Ready) effect()         {}
+func (Stop) effect()          {}
+func (Log) effect()           {}
