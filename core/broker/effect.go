@@ -131,6 +131,9 @@ type ReadLog struct {
 	MaxBytes    int32
 }
 
+// MeasureLogs asks for the size of each log and the room on the device; answered by LogsMeasured.
+type MeasureLogs struct{ Token Token }
+
 // SaveState durably replaces the broker's small state file (term, vote, clean-stop knowledge); answered by StateSaved.
 type SaveState struct {
 	Token Token
@@ -142,7 +145,6 @@ type Call struct {
 	Token Token
 	Peer  int32
 	Msg   kmsg.Request
-	Reads []Read // unused by requests today
 }
 
 // Ready says that the broker now serves clients. It comes once.
@@ -182,6 +184,7 @@ func (SaveEpochs) effect()    {}
 func (SaveProducers) effect() {}
 func (LookupTime) effect()    {}
 func (ReadLog) effect()       {}
+func (MeasureLogs) effect()   {}
 func (SaveState) effect()     {}
 func (Call) effect()          {}
 func (Ready) effect()         {}

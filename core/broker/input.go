@@ -114,6 +114,21 @@ type LogRead struct {
 	Err     error
 }
 
+// LogsMeasured answers MeasureLogs.
+type LogsMeasured struct {
+	Token Token
+	Sizes []LogSize // ascending by partition
+	Total int64     // bytes of the device
+	Free  int64     // bytes of the device that can still be written
+	Err   error
+}
+
+// LogSize is the size in bytes of one log's segments.
+type LogSize struct {
+	Log  core.Partition
+	Size int64
+}
+
 // StateSaved answers SaveState: the bytes are durable.
 type StateSaved struct{ Token Token }
 
@@ -147,6 +162,7 @@ func (LogFailed) input()     {}
 func (DiskFailed) input()    {}
 func (TimeFound) input()     {}
 func (LogRead) input()       {}
+func (LogsMeasured) input()  {}
 func (StateSaved) input()    {}
 func (Answer) input()        {}
 func (PeerClosed) input()    {}

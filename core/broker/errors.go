@@ -1,0 +1,31 @@
+package broker
+
+// Kafka error codes that the broker answers with
+// (https://kafka.apache.org/protocol#protocol_error_codes). The machines below
+// return codes of their own packages with the same numbers.
+const (
+	errUnknownServerError       int16 = -1
+	errNone                     int16 = 0
+	errOffsetOutOfRange         int16 = 1
+	errCorruptMessage           int16 = 2
+	errUnknownTopicOrPartition  int16 = 3
+	errLeaderNotAvailable       int16 = 5
+	errNotLeaderOrFollower      int16 = 6
+	errRequestTimedOut          int16 = 7
+	errMessageTooLarge          int16 = 10
+	errCoordinatorNotAvailable  int16 = 15
+	errInvalidTopic             int16 = 17
+	errInvalidRequiredAcks      int16 = 21
+	errUnsupportedVersion       int16 = 35
+	errNotController            int16 = 41
+	errInvalidRequest           int16 = 42
+	errInvalidPartitions        int16 = 37
+	errInvalidConfig            int16 = 40
+	errStorage                  int16 = 56
+	errFetchSessionIDNotFound   int16 = 70
+	errInvalidFetchSessionEpoch int16 = 71
+	errUnsupportedCompression   int16 = 76
+	errInvalidRecord            int16 = 87
+	errUnknownTopicID           int16 = 100
+	errInconsistentTopicID      int16 = 103
+)
