@@ -32,6 +32,3 @@ type Config struct {
 	Preallocate        bool          // preallocate
 	Delete, Compact    bool          // cleanup.policy
 }
-
-// Producers is the producer table of one log.
-type Producers struct{}

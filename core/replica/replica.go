@@ -83,12 +83,14 @@ func (r *Replica) WantFetch() (FetchAsk, bool) { return FetchAsk{}, false }
 
 // Fetched takes the leader's answer to an ask. One that belongs to another role, epoch or log end has no effect
 // (rule 4), so an ask may be made again without waiting for its answer.
-func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans FetchAnswer, out *Out) {}
+func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans FetchAnswer, out *Out) {
+}
 
 // Proposed is the controller's verdict on p. With code 0, partitionEpoch and isr are the new state; on an error that
 // leaves the outcome open (a timeout, a controller that moved), code is REQUEST_TIMED_OUT or NOT_CONTROLLER and
 // the proposal is made again.
-func (r *Replica) Proposed(now core.Time, p *Proposal, code int16, partitionEpoch int32, isr []int32, out *Out) {}
+func (r *Replica) Proposed(now core.Time, p *Proposal, code int16, partitionEpoch int32, isr []int32, out *Out) {
+}
 
 // ListOffsets answers for a timestamp in milliseconds or one of the special ones (-1 to -6).
 func (r *Replica) ListOffsets(now core.Time, timestamp int64, currentLeaderEpoch int32, committed bool, fromReplica bool) OffsetAnswer {
