@@ -1,8 +1,11 @@
 package config
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/log"
 )
 
@@ -15,7 +18,6 @@ type TopicConfig struct {
 	Delete             bool          // cleanup.policy has delete
 	Compact            bool          // cleanup.policy has compact
 	DeleteRetention    time.Duration // delete.retention.ms: how long a tombstone outlives compaction
-	FileDeleteDelay    time.Duration // file.delete.delay.ms
 	FlushMessages      int64         // flush.messages; 1 is sync before ack
 	FlushInterval      time.Duration // flush.ms
 	IndexIntervalBytes int64         // index.interval.bytes
@@ -47,15 +49,17 @@ func (c *TopicConfig) EffectiveMinISR(replicas int) int {
 // SyncBeforeAck reports whether every append is durable before it counts.
 func (c *TopicConfig) SyncBeforeAck() bool { return c.FlushMessages == 1 }
 
-// Log returns what the files of the topic's logs depend on.
-func (c *TopicConfig) Log() log.Config {
+// Log returns what the files of one of the topic's logs depend on. Partitions
+// share segment.jitter.ms out among them, each always taking the same part, so
+// that their segments do not all close at once.
+func (c *TopicConfig) Log(p core.Partition) log.Config {
 	retention := c.Retention
 	if retention == Forever {
 		retention = -1
 	}
 	return log.Config{
 		SegmentBytes:       c.SegmentBytes,
-		SegmentMillis:      c.SegmentAge,
+		SegmentMillis:      c.SegmentAge - jitter(p, min(c.SegmentJitter, c.SegmentAge)),
 		IndexBytes:         c.IndexBytes,
 		IndexIntervalBytes: c.IndexIntervalBytes,
 		FlushMessages:      c.FlushMessages,
@@ -68,10 +72,26 @@ func (c *TopicConfig) Log() log.Config {
 	}
 }
 
-// Topic resolves a topic's configuration from its overrides and the broker's
-// layers. Values that do not parse (none can get in) leave the default.
+// jitter returns the partition's own duration below limit.
+func jitter(p core.Partition, limit time.Duration) time.Duration {
+	if limit <= 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write(p.Topic[:])
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(p.Index)))
+	return time.Duration(h.Sum64() % uint64(limit))
+}
+
+// Topic resolves a topic's configuration from its overrides and the broker's layers.
 func Topic(overrides Values, broker *Layers) TopicConfig {
-	c := broker.TopicDefaults()
+	return broker.TopicDefaults().With(overrides)
+}
+
+// With returns c, which is Layers.TopicDefaults, changed by a topic's
+// overrides. A name or value that this broker does not understand, which only
+// a later version can have let in, leaves the default.
+func (c TopicConfig) With(overrides Values) TopicConfig {
 	for _, e := range overrides {
 		if d := topicDefs.get(e.Name); d != nil {
 			if v, err := d.Parse(e.Value); err == nil {
