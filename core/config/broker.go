@@ -57,6 +57,7 @@ type BrokerConfig struct {
 	Lease             time.Duration // broker.lease.ms: Lockstep's own
 	SessionTimeout    time.Duration // broker.session.timeout.ms
 	ElectionTimeout   time.Duration // controller.quorum.election.timeout.ms; up to twice as long at random
+	QuorumFetchWait   time.Duration // controller.quorum.fetch.wait.max.ms: Lockstep's own
 
 	ReplicaLagTimeMax            time.Duration // replica.lag.time.max.ms
 	ReplicaFetchWaitMax          time.Duration // replica.fetch.wait.max.ms
@@ -64,8 +65,10 @@ type BrokerConfig struct {
 	ReplicaFetchMaxBytes         int32         // replica.fetch.max.bytes: per partition
 	ReplicaFetchResponseMaxBytes int32         // replica.fetch.response.max.bytes
 
-	ControlledShutdown    bool  // controlled.shutdown.enable
-	MetadataSnapshotBytes int64 // metadata.log.max.record.bytes.between.snapshots
+	ControlledShutdown    bool          // controlled.shutdown.enable
+	ShutdownGrace         time.Duration // controlled.shutdown.max.wait.ms: Lockstep's own
+	MetadataSnapshotBytes int64         // metadata.log.max.record.bytes.between.snapshots
+	MetadataSegmentBytes  int64         // metadata.log.segment.bytes
 }
 
 // Check reports what settings contradict each other. The time bounds are those that leases rest on.
@@ -78,6 +81,9 @@ func (c *BrokerConfig) Check() error {
 	case c.SessionTimeout > Forever/4 || 2*c.SessionTimeout+2*c.Lease > c.ReplicaLagTimeMax:
 		return errors.New("replica.lag.time.max.ms must be at least twice broker.session.timeout.ms and broker.lease.ms together, " +
 			"or a deposed leader's lease outlives its place in the in-sync set")
+	case 2*c.QuorumFetchWait > c.ElectionTimeout:
+		return errors.New("controller.quorum.fetch.wait.max.ms must be at most half of controller.quorum.election.timeout.ms, " +
+			"or a leader seems dead between two fetches")
 	case len(c.Listeners) == 0:
 		return errors.New("listeners must not be empty")
 	}
