@@ -62,7 +62,9 @@ var (
 	ErrNotLeader = errors.New("not the leader of the metadata quorum")
 	// ErrTruncating: the leader is taking unwritten proposals back; propose again when ProposalsDropped has been dealt with.
 	ErrTruncating = errors.New("metadata log is being truncated")
-	// ErrSnapshotID: the snapshot's offset is not committed, not at the end of a batch, older than the last, or its epoch is wrong.
+	// ErrBusy: an earlier snapshot is being stored.
+	ErrBusy = errors.New("a metadata snapshot is being stored")
+	// ErrSnapshotID: the snapshot is not that of everything delivered so far (Tip), or not newer than the last.
 	ErrSnapshotID = errors.New("snapshot does not fit the metadata log")
 	// ErrCorruptLog: the local log contradicts itself or its snapshot. The replica must not be used (rule 15).
 	ErrCorruptLog = errors.New("corrupt metadata log")
