@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"lockstep/core/record"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -82,4 +84,24 @@ func DecodeResponse(frame []byte, key, version int16) (kmsg.Response, error) {
 		return nil, fmt.Errorf("%w: %s response version %d: %w", ErrMalformed, kmsg.NameForKey(key), version, err)
 	}
 	return resp, nil
+}
+
+// FetchBatches parses the records of every partition of a Fetch response, in its
+// order, as a follower or a consumer needs them. A batch that the response ends
+// inside of is left out; one that is damaged is an error (rule 17). The batches
+// refer to the response's bytes.
+func FetchBatches(resp *kmsg.FetchResponse) ([][]record.Batch, error) {
+	var all [][]record.Batch
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			batches, _, err := record.ParseAll(p.RecordBatches)
+			if err != nil {
+				return nil, fmt.Errorf("records of topic %q %x partition %d: %w", t.Topic, t.TopicID, p.Partition, err)
+			}
+			all = append(all, batches)
+		}
+	}
+	return all, nil
 }

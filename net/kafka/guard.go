@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"lockstep/net"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -19,39 +21,27 @@ const MaxOtherBytes = 16 << 20
 // smallBytes is a size of frame below which no amplification matters.
 const smallBytes = 64 << 10
 
-// Admission is what a frame's first bytes tell about how to receive it.
-type Admission struct {
-	Header Header
-	// Cost is about how many bytes of memory the request takes until it is answered.
-	Cost int64
-	// Pipelined requests may follow each other without waiting for an answer; for
-	// any other kind the connection is read on only when the answer is out,
-	// as Kafka does for all.
-	Pipelined bool
-	// Transient frames are not referred to once decoded.
-	Transient bool
-}
-
-// Admit looks at the first HeadSize bytes of a frame of size bytes. An error
-// says that the frame is refused unread, and the connection with it.
-func (d *Decoder) Admit(head []byte, size int) (Admission, error) {
+// Admit looks at the first net.HeadSize bytes of a frame of size bytes and says how
+// to receive it. An error refuses it unread, and the connection with it.
+func (d *Decoder) Admit(head []byte, size int) (net.Admission, error) {
 	h, err := ParseHead(head)
 	if err != nil {
-		return Admission{}, err
+		return net.Admission{}, err
 	}
 	if _, err := d.admit(h); err != nil {
-		return Admission{}, err
+		return net.Admission{}, err
 	}
-	a := Admission{Header: h, Cost: int64(size)}
+	a := net.Admission{Cost: int64(size)}
 	switch h.Key {
 	case kmsg.Produce.Int16():
-		a.Pipelined = true
+		a.Pipelined, a.Reuse = true, true
 		return a, nil
 	case kmsg.Fetch.Int16():
-		a.Pipelined, a.Transient = true, true
+		// Its decoded form has no byte fields, so nothing refers to the frame.
+		a.Pipelined, a.Reuse = true, true
 	}
 	if size > MaxOtherBytes {
-		return Admission{}, fmt.Errorf("%w: %s of %d bytes, more than %d", ErrMalformed, kmsg.NameForKey(h.Key), size, MaxOtherBytes)
+		return net.Admission{}, fmt.Errorf("%w: %s of %d bytes, more than %d", ErrMalformed, kmsg.NameForKey(h.Key), size, MaxOtherBytes)
 	}
 	if size > smallBytes {
 		a.Cost *= otherAmplification

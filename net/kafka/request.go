@@ -6,14 +6,11 @@ import (
 	"fmt"
 
 	"lockstep/core/record"
+	"lockstep/net"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// HeadSize is how many bytes of a frame tell its API key, version and
-// correlation id. No request is shorter.
-const HeadSize = 8
 
 // ErrMalformed says that a frame can not be understood; the connection it came
 // on is of no more use.
@@ -51,9 +48,9 @@ type Decoder struct {
 	Check func(records []byte) record.Checked
 }
 
-// ParseHead reads the key, version and correlation id from the first HeadSize bytes of a frame.
+// ParseHead reads the key, version and correlation id from the first net.HeadSize bytes of a frame.
 func ParseHead(b []byte) (Header, error) {
-	if len(b) < HeadSize {
+	if len(b) < net.HeadSize {
 		return Header{}, fmt.Errorf("%w: %d bytes are too few for a header", ErrMalformed, len(b))
 	}
 	return Header{
@@ -81,7 +78,7 @@ func (d *Decoder) Decode(frame []byte) (Request, error) {
 	}
 	msg := kmsg.RequestForKey(h.Key)
 	msg.SetVersion(h.Version)
-	body, err := parseRest(&h, frame[HeadSize:], msg.IsFlexible())
+	body, err := parseRest(&h, frame[net.HeadSize:], msg.IsFlexible())
 	if err != nil {
 		return Request{Header: h}, err
 	}
