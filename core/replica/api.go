@@ -22,6 +22,7 @@ type Config struct {
 	TimestampAfter   int64         // message.timestamp.after.max.ms
 	Compact          bool          // cleanup.policy has compact: every record needs a key
 	ProducerIDExpiry time.Duration // producer.id.expiration.ms
+	KeepRecords      bool          // cleanup.policy is compact alone: DeleteRecords is refused
 	MaxProducers     int           // producers remembered at most; 0 is log.DefaultMaxProducers
 }
 
@@ -60,6 +61,7 @@ type Produced struct {
 	BaseOffset int64 // -1 on error
 	AppendTime int64 // milliseconds with LogAppendTime, else -1
 	LogStart   int64
+	BadRecord  int32 // index in the batch of the record that is to blame, -1 if none is
 }
 
 // Deleted is the outcome of a DeleteRecords.
@@ -145,8 +147,8 @@ type Out struct {
 	SaveEpochs bool             // store Epochs
 	Epochs     []log.EpochStart // not changed later
 	Append     []record.Batch   // append; answer with Written and Durable, or AppendFailed. Not retained by the replica
-	Sync       bool             // sync at once after Append
-	ReadLog    Value            // read batches from this offset up to the log end, answer with LogRead
+	Sync       bool             // sync at once after Append; with no Append, sync what was appended before
+	ReadLog    Value            // read batches from this offset, up to LogEnd, some MB at a time; answer with LogRead
 
 	Produced []Produced // requests that are over
 	Deleted  []Deleted

@@ -1,148 +1,306 @@
 package replica
 
 import (
+	"slices"
+	"time"
+
 	"lockstep/core"
 	"lockstep/core/log"
-	"lockstep/core/record"
 )
 
 // Replica is one partition's replica on one broker.
-type Replica struct{}
+type Replica struct {
+	partition core.Partition
+	self      int32
+	lease     *Lease
+	cfg       Config
+	log       *log.Log
+
+	role Role
+	st   PartitionState // LeaderEpoch -1 before the first
+	hw   int64          // high watermark: all that this replica knows to be committed
+
+	leading   // of the present epoch, if it leads
+	following // of the present epoch, if it follows
+	work      // what the log is busy with
+
+	clock    wallClock
+	expireAt core.Time // when to look for expired producers
+}
+
+// leading is what only a leader has.
+type leading struct {
+	epochStart int64 // log end when it took the epoch (rule 2)
+	followers  []progress
+	change     change
+	committed  waiters // acks=all: for the high watermark
+	local      waiters // acks=1: for this replica's own log
+	deletes    []deletion
+}
+
+// following is what only a follower has.
+type following struct {
+	leaderHW int64     // as last told, -1 if never
+	fetchAt  core.Time // do not fetch before
+}
+
+// work is what the log is busy with.
+type work struct {
+	truncating int   // Truncates that are not answered
+	truncateTo int64 // of the last of them
+	rolledBack bool  // the last was because an append failed
+	resetting  bool  // the log is being emptied, to begin at log.Start
+	rebuilding bool  // the producer table is being read from the log again
+	readFrom   int64 // next to be read for it
+	startAsked int64 // of the last SetStart
+}
 
 // New returns the idle replica of a log that was just opened. A nil lease never runs out.
-func New(p core.Partition, self int32, st log.State, cfg Config, lease *Lease) *Replica { return nil }
+func New(p core.Partition, self int32, st log.State, cfg Config, lease *Lease) *Replica {
+	r := &Replica{
+		partition: p, self: self, lease: lease, log: log.New(st),
+		st:        PartitionState{Leader: -1, LeaderEpoch: -1, PartitionEpoch: -1},
+		following: following{leaderHW: -1},
+		expireAt:  core.Never,
+	}
+	// Never beyond the end, nor below the start: what retention deleted was committed (rule 19).
+	r.hw = max(st.Start, min(st.HighWatermark, st.End))
+	r.log.Producers().Committed(r.hw)
+	r.setConfig(cfg)
+	return r
+}
+
+func (r *Replica) setConfig(cfg Config) {
+	r.cfg = cfg
+	r.log.Producers().SetMax(cfg.MaxProducers)
+}
 
 // Configure changes the settings. It may advance the high watermark.
-func (r *Replica) Configure(now core.Time, cfg Config, out *Out) {}
+func (r *Replica) Configure(now core.Time, cfg Config, out *Out) {
+	r.setConfig(cfg)
+	if r.role == Failed {
+		return
+	}
+	if cfg.Sync && r.log.Durable() < r.log.End() {
+		out.Sync = true // what was written at leisure counts only once it is synced
+	}
+	r.progressed(now, out)
+}
 
 // Apply takes what the metadata says of the partition: the replica becomes leader, follower or idle, or learns a new
 // in-sync set or new broker epochs. An older state is ignored; the same one may come again.
-func (r *Replica) Apply(now core.Time, st PartitionState, out *Out) {}
-
-// Produce appends one checked batch, or refuses it. If pending, the outcome comes in Out.Produced later under w (never
-// in this call); else res is final. acks=0 is never pending. w may be cancelled.
-func (r *Replica) Produce(now core.Time, wall core.WallMillis, c record.Checked, acks int16, w Waiter, out *Out) (res Produced, pending bool) {
-	return
+func (r *Replica) Apply(now core.Time, st PartitionState, out *Out) {
+	switch {
+	case st.LeaderEpoch < r.st.LeaderEpoch:
+	case st.LeaderEpoch > r.st.LeaderEpoch:
+		r.takeEpoch(now, clone(st), out)
+	case st.PartitionEpoch < r.st.PartitionEpoch:
+	case st.Leader != r.st.Leader:
+		out.line(levelError, "metadata names another leader in the same epoch; ignored", r.attrs("leader", st.Leader)...)
+	default:
+		r.refresh(now, clone(st), out)
+	}
 }
 
-// CancelProduce forgets a pending Produce whose time is up or whose client is gone, and says which error it gets:
-// REQUEST_TIMED_OUT, or NOT_ENOUGH_REPLICAS_AFTER_APPEND while too few are in sync.
-func (r *Replica) CancelProduce(w Waiter) int16 { return 0 }
-
-// Written says that the log is written up to end.
-func (r *Replica) Written(now core.Time, end int64, out *Out) {}
-
-// Durable says that the log is durable up to end.
-func (r *Replica) Durable(now core.Time, end int64, out *Out) {}
-
-// AppendFailed says that the log ends at end and that appends beyond it failed: the replica rolls back (rule 1) and
-// emits a Truncate; until it is answered, Produce gets KAFKA_STORAGE_ERROR.
-func (r *Replica) AppendFailed(now core.Time, end int64, err error, out *Out) {}
-
-// Truncated says that the log durably ends at end.
-func (r *Replica) Truncated(now core.Time, end int64, out *Out) {}
-
-// StartMoved says that the log's first offset is start now.
-func (r *Replica) StartMoved(now core.Time, start int64, out *Out) {}
-
-// LogRead answers Out.ReadLog with whole batches from there, at least one; err sets the replica aside.
-func (r *Replica) LogRead(now core.Time, batches []record.Batch, err error, out *Out) {}
-
-// Fail sets the replica aside for good: its log is damaged or its disk gone (rules 13, 15). What waits gets
-// KAFKA_STORAGE_ERROR, and so does all that comes.
-func (r *Replica) Fail(now core.Time, err error, out *Out) {}
-
-// Tick is time passing: in-sync members that lag are proposed for removal, expired producers are forgotten.
-func (r *Replica) Tick(now core.Time, wall core.WallMillis, out *Out) {}
-
-// Deadline says when Tick is wanted next.
-func (r *Replica) Deadline() core.Time { return core.Never }
-
-// ConsumerFetch decides what a client may read from offset. currentLeaderEpoch and lastFetchedEpoch are -1 if not
-// given; committed asks for read_committed.
-func (r *Replica) ConsumerFetch(now core.Time, offset int64, currentLeaderEpoch, lastFetchedEpoch int32, committed bool) FetchDecision {
-	return FetchDecision{}
+func clone(st PartitionState) PartitionState {
+	st.Replicas, st.ISR = slices.Clone(st.Replicas), slices.Clone(st.ISR)
+	return st
 }
 
-// FollowerFetch decides what a follower may read and takes its progress from the request (rule 6). A follower's
-// request that was parked is decided again with FollowerRead, which takes nothing.
-func (r *Replica) FollowerFetch(now core.Time, id int32, brokerEpoch int64, a FetchAsk, out *Out) FetchDecision {
-	return FetchDecision{}
+// takeEpoch enters a new leader epoch. Whatever waits belongs to the old one (rules 4, 10).
+func (r *Replica) takeEpoch(now core.Time, st PartitionState, out *Out) {
+	r.st = st
+	if r.role == Failed {
+		return
+	}
+	r.abandon(codeNotLeaderOrFollower, out)
+	r.leading = leading{committed: r.committed, local: r.local, deletes: r.deletes[:0]} // empty, with their memory
+	r.following = following{leaderHW: -1}
+	r.role = Idle
+	out.Readable, out.Written = true, true
+	switch {
+	case !slices.ContainsFunc(st.Replicas, func(m Member) bool { return m.ID == r.self }):
+	case st.Leader == r.self:
+		r.lead(now, out)
+	case st.Leader >= 0:
+		r.role = Follower
+		out.Fetch = r.ready(now)
+	}
 }
 
-// FollowerRead is FollowerFetch for a request that was seen before.
-func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a FetchAsk) FetchDecision {
-	return FetchDecision{}
+// lead makes this replica the leader of the epoch in r.st.
+func (r *Replica) lead(now core.Time, out *Out) {
+	epoch, latest := r.st.LeaderEpoch, r.log.Epochs().Latest()
+	if latest > epoch || latest == epoch && len(r.st.Replicas) > 1 {
+		// Rule 9: that epoch has been led, here before a restart or elsewhere. Offsets of it may be out there that this
+		// log does not have, and writing them again would make two records of one (epoch, offset).
+		out.line(levelError, "refuse to lead an epoch that the log has already seen", r.attrs("log_epoch", latest)...)
+		return
+	}
+	r.role = Leader
+	r.epochStart = r.log.End()
+	// Rule 2, before any write; museum A19.
+	if r.log.Epochs().Add(epoch, r.epochStart) {
+		r.saveEpochs(out)
+	}
+	for _, m := range r.st.Replicas {
+		if m.ID != r.self {
+			r.followers = append(r.followers, newProgress(m, now))
+		}
+	}
+	r.advance(now, out)
 }
 
-// Told says that the decision's high watermark was sent to the follower.
-func (r *Replica) Told(id int32, highWatermark int64) {}
-
-// WantFetch says what a follower wants from its leader now; false while it is not a follower or its log is busy.
-func (r *Replica) WantFetch() (FetchAsk, bool) { return FetchAsk{}, false }
-
-// Fetched takes the leader's answer to an ask. One that belongs to another role, epoch or log end has no effect
-// (rule 4), so an ask may be made again without waiting for its answer.
-func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans FetchAnswer, out *Out) {
+// refresh takes a newer in-sync set, or newer broker epochs, of the present leader epoch.
+func (r *Replica) refresh(now core.Time, st PartitionState, out *Out) {
+	newer := st.PartitionEpoch > r.st.PartitionEpoch
+	r.st = st
+	if r.role != Leader {
+		return
+	}
+	if newer {
+		// What was proposed departed from an older state: it is this one, or it will never be.
+		r.change = change{}
+	}
+	r.matchFollowers(now)
+	r.advance(now, out) // rule 6: looked at again whenever the set changes
+	r.answerDeletes(now, out)
 }
 
-// Proposed is the controller's verdict on p. With code 0, partitionEpoch and isr are the new state; on an error that
-// leaves the outcome open (a timeout, a controller that moved), code is REQUEST_TIMED_OUT or NOT_CONTROLLER and
-// the proposal is made again.
-func (r *Replica) Proposed(now core.Time, p *Proposal, code int16, partitionEpoch int32, isr []int32, out *Out) {
+// abandon ends everything that waits with an error.
+func (r *Replica) abandon(code int16, out *Out) {
+	for _, q := range []*waiters{&r.committed, &r.local} {
+		for p, ok := q.pop(1<<63 - 1); ok; p, ok = q.pop(1<<63 - 1) {
+			out.Produced = append(out.Produced, r.refused(p.w, code, ""))
+		}
+	}
+	for _, d := range r.deletes {
+		out.Deleted = append(out.Deleted, Deleted{Waiter: d.w, Code: code, LowWatermark: -1})
+	}
+	r.deletes = r.deletes[:0]
 }
 
-// ListOffsets answers for a timestamp in milliseconds or one of the special ones (-1 to -6).
-func (r *Replica) ListOffsets(now core.Time, timestamp int64, currentLeaderEpoch int32, committed bool, fromReplica bool) OffsetAnswer {
-	return OffsetAnswer{}
+// counted is the end of what counts of this replica's own log: what is durable or, where a user has chosen not to
+// sync before the ack, what is written.
+func (r *Replica) counted() int64 {
+	if r.cfg.Sync {
+		return r.log.Durable()
+	}
+	return r.log.Written()
 }
 
-// TimeFound finishes a ListOffsets that asked for a lookup. offset is -1 if nothing was found.
-func (r *Replica) TimeFound(now core.Time, asked OffsetAnswer, offset, timestamp int64, epoch int32) OffsetAnswer {
-	return OffsetAnswer{}
+// progressed looks at everything that may go on when the own log has progressed.
+func (r *Replica) progressed(now core.Time, out *Out) {
+	switch r.role {
+	case Leader:
+		r.advance(now, out)
+	case Follower:
+		r.followHW()
+		out.Fetch = out.Fetch || r.ready(now)
+	}
 }
 
-// OffsetForLeaderEpoch returns the largest epoch not above the asked one, and its end (KIP-279); -1 and -1 if the
-// asked one is not known here.
-func (r *Replica) OffsetForLeaderEpoch(now core.Time, currentLeaderEpoch, epoch int32) (code int16, e int32, end int64) {
-	return
+// setHW moves the high watermark up.
+func (r *Replica) setHW(hw int64) {
+	r.hw = hw
+	r.log.Producers().Committed(hw)
 }
 
-// DeleteRecords moves the log's start to offset, -1 being the high watermark. It is answered when the start has moved
-// on every live replica.
-func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out) (res Deleted, pending bool) {
-	return
+func (r *Replica) saveEpochs(out *Out) { out.SaveEpochs, out.Epochs = true, r.log.Epochs().List() }
+
+// attrs puts what every line says before what this one says.
+func (r *Replica) attrs(more ...any) []any {
+	return append([]any{"partition", r.partition.String(), "epoch", r.st.LeaderEpoch}, more...)
 }
 
-// CancelDelete forgets a pending DeleteRecords whose time is up.
-func (r *Replica) CancelDelete(w Waiter) {}
+// checkEpoch compares the leader epoch that a request names (-1: none) with the present one (rule 4, museum A03).
+func (r *Replica) checkEpoch(epoch int32) int16 {
+	switch {
+	case r.role == Failed:
+		return codeStorage
+	case epoch < 0 || epoch == r.st.LeaderEpoch:
+		return codeNone
+	case epoch < r.st.LeaderEpoch:
+		return codeFencedLeaderEpoch
+	}
+	return codeUnknownLeaderEpoch
+}
+
+// checkLeader is checkEpoch for what only a leader may answer.
+func (r *Replica) checkLeader(epoch int32) int16 {
+	if code := r.checkEpoch(epoch); code != codeNone {
+		return code
+	}
+	if r.role != Leader {
+		return codeNotLeaderOrFollower
+	}
+	return codeNone
+}
+
+// checkServing is checkLeader for what it may answer only while it has its lease.
+func (r *Replica) checkServing(now core.Time, epoch int32) int16 {
+	if code := r.checkLeader(epoch); code != codeNone {
+		return code
+	}
+	if !r.lease.Valid(now) {
+		return codeNotLeaderOrFollower
+	}
+	return codeNone
+}
+
+// Resume acknowledges what could not be acknowledged while the lease had run out.
+func (r *Replica) Resume(now core.Time, out *Out) {
+	if r.role == Leader {
+		r.complete(now, out)
+		r.answerDeletes(now, out)
+	}
+}
 
 // ProducerSnapshot returns the producer table as of offset, the log end.
-func (r *Replica) ProducerSnapshot() (offset int64, snapshot []byte) { return 0, nil }
+func (r *Replica) ProducerSnapshot() (offset int64, snapshot []byte) {
+	return r.log.End(), r.log.Producers().Snapshot()
+}
 
-// RetainLimit is the offset that no deletion may reach: the high watermark or the last stable offset (rule 19).
-func (r *Replica) RetainLimit() int64 { return 0 }
+// RetainLimit is the offset that no deletion may reach: the last stable offset, never beyond the high watermark (rule 19).
+func (r *Replica) RetainLimit() int64 { return r.LastStable() }
 
 // Role returns what the replica is.
-func (r *Replica) Role() Role { return Idle }
+func (r *Replica) Role() Role { return r.role }
 
 // Leader returns the leader's id as far as known, or -1.
-func (r *Replica) Leader() int32 { return -1 }
+func (r *Replica) Leader() int32 { return r.st.Leader }
 
 // LeaderEpoch returns the epoch of the latest state applied, -1 if none.
-func (r *Replica) LeaderEpoch() int32 { return -1 }
+func (r *Replica) LeaderEpoch() int32 { return r.st.LeaderEpoch }
 
 // LogStart returns the log's first offset.
-func (r *Replica) LogStart() int64 { return 0 }
+func (r *Replica) LogStart() int64 { return r.log.Start() }
 
 // LogEnd returns the log end offset, unwritten appends included.
-func (r *Replica) LogEnd() int64 { return 0 }
+func (r *Replica) LogEnd() int64 { return r.log.End() }
 
 // HighWatermark returns the high watermark as this replica knows it.
-func (r *Replica) HighWatermark() int64 { return 0 }
+func (r *Replica) HighWatermark() int64 { return r.hw }
 
 // LastStable returns the last stable offset, never beyond the high watermark.
-func (r *Replica) LastStable() int64 { return 0 }
+func (r *Replica) LastStable() int64 { return max(r.log.Start(), r.log.FirstUnstable(r.hw)) }
 
 // ISR returns the in-sync set as last committed. Not to be changed.
-func (r *Replica) ISR() []int32 { return nil }
+func (r *Replica) ISR() []int32 { return r.st.ISR }
+
+// Log returns the log for reading; for tests and descriptions.
+func (r *Replica) Log() *log.Log { return r.log }
+
+// wallClock is wall time that does not jump while the process lives: where it began, plus monotonic time.
+type wallClock struct {
+	set  bool
+	base core.WallMillis
+}
+
+func (c *wallClock) at(now core.Time, wall core.WallMillis) core.WallMillis {
+	sinceOrigin := core.WallMillis(time.Duration(now) / time.Millisecond)
+	if !c.set {
+		c.set, c.base = true, wall-sinceOrigin
+	}
+	return max(1, c.base+sinceOrigin)
+}
