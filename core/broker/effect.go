@@ -3,6 +3,7 @@ package broker
 import (
 	"lockstep/core"
 	"lockstep/core/log"
+	"lockstep/core/quorum"
 	"lockstep/core/record"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -82,8 +83,15 @@ type Truncate struct {
 	To  int64
 }
 
-// SetStart makes Start the log's first offset (DeleteRecords) and deletes what lies wholly below; answered by StartMoved
-// once durable.
+// ResetLog durably empties the log, which then begins and ends at Start, wherever it was before (a snapshot took
+// the place of what it held); answered by Truncated with End = Start.
+type ResetLog struct {
+	Log   core.Partition
+	Start int64
+}
+
+// SetStart makes Start the log's first offset (DeleteRecords) and deletes what lies wholly below; beyond the log
+// end the log becomes empty and begins there. Answered by StartMoved once durable.
 type SetStart struct {
 	Log   core.Partition
 	Start int64
@@ -140,6 +148,16 @@ type SaveState struct {
 	State []byte
 }
 
+// SaveSnapshot durably stores a snapshot of the metadata; answered by SnapshotSaved. The host hands the newest one to
+// the next life of the broker in Boot.
+type SaveSnapshot struct {
+	Token    Token
+	Snapshot quorum.Snapshot
+}
+
+// DropSnapshots deletes all stored snapshots but Keep.
+type DropSnapshots struct{ Keep quorum.SnapshotID }
+
 // Call sends a request to a peer; answered by Answer, always.
 type Call struct {
 	Token Token
@@ -186,6 +204,9 @@ func (LookupTime) effect()    {}
 func (ReadLog) effect()       {}
 func (MeasureLogs) effect()   {}
 func (SaveState) effect()     {}
+func (ResetLog) effect()      {}
+func (SaveSnapshot) effect()  {}
+func (DropSnapshots) effect() {}
 func (Call) effect()          {}
 func (Ready) effect()         {}
 func (Stop) effect()          {}

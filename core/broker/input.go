@@ -42,6 +42,9 @@ type Request struct {
 // ConnClosed says that a client's connection is gone. What it had parked is dropped without an answer.
 type ConnClosed struct{ Conn ConnID }
 
+// Start is the first input of a broker's life.
+type Start struct{ Wall core.WallMillis }
+
 // Tick is time passing; the host sends one when Deadline comes.
 type Tick struct{ Wall core.WallMillis }
 
@@ -129,6 +132,9 @@ type LogSize struct {
 	Size int64
 }
 
+// SnapshotSaved answers SaveSnapshot.
+type SnapshotSaved struct{ Token Token }
+
 // StateSaved answers SaveState: the bytes are durable.
 type StateSaved struct{ Token Token }
 
@@ -164,6 +170,8 @@ func (TimeFound) input()     {}
 func (LogRead) input()       {}
 func (LogsMeasured) input()  {}
 func (StateSaved) input()    {}
+func (SnapshotSaved) input() {}
+func (Start) input()         {}
 func (Answer) input()        {}
 func (PeerClosed) input()    {}
 func (StopRequested) input() {}

@@ -1,0 +1,233 @@
+package broker
+
+import (
+	"lockstep/core"
+	"lockstep/core/config"
+	"lockstep/core/controller"
+	"lockstep/core/quorum"
+	"lockstep/core/replica"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Config is what a broker is told at birth.
+type Config struct {
+	NodeID     int32
+	Static     config.Values // its settings, checked (server.properties)
+	Advertised controller.Endpoint
+	// Peer is where other brokers reach this one. Voters are the metadata quorum; empty: this broker alone.
+	Peer   controller.Endpoint
+	Voters []quorum.Voter
+	// Versions is the table of served API versions, for ApiVersions.
+	Versions []kmsg.ApiVersionsResponseApiKey
+	// Incarnation is unique to this life of the process; LogDir is the id that the data directory keeps.
+	Incarnation, LogDir [16]byte
+	Rand                core.Rand
+}
+
+// Boot is what the host found in the data directory.
+type Boot struct {
+	State    []byte           // of the last SaveState, nil if none
+	Snapshot *quorum.Snapshot // newest of the metadata, nil if none
+}
+
+// Broker is one broker: it routes inputs to the machines below it and collects what they want done.
+type Broker struct {
+	cfg      Config
+	boot     Boot
+	now      core.Time
+	wall     core.WallMillis
+	out      *Effects
+	stopping bool // a clean stop was asked for
+	stopped  bool // Stop was emitted
+
+	image      *controller.Image
+	settings   config.BrokerConfig
+	layers     config.Layers
+	quorum     *quorum.Quorum // nil until the metadata log is open
+	controller *controller.Controller
+	membership membership
+
+	answersOfController map[controller.Token]func(kmsg.Response, error)
+	controllerToken     controller.Token
+	lease               *replica.Lease
+
+	parts    map[core.Partition]*partition
+	deadline deadlines
+
+	conns        map[ConnID]*conn
+	sessions     *fetchSessions
+	timers       *timers
+	tokens       Token
+	answers      map[Token]func(Input)
+	peerRequests map[uint64]*request // of the quorum, unanswered
+	waiters      replica.Waiter
+	producing    map[replica.Waiter]*pendingProduce
+	deleting     map[replica.Waiter]*pendingDelete
+	creations    []*creationWait
+	producers    producerIDs
+	retention    *timer
+	rout         replica.Out // scratch: what the replica last called wants done
+}
+
+// New returns a broker that waits for Start.
+func New(cfg Config, boot Boot) *Broker {
+	b := &Broker{
+		cfg:     cfg,
+		boot:    boot,
+		image:   controller.NewImage(),
+		lease:   &replica.Lease{},
+		parts:   map[core.Partition]*partition{},
+		conns:   map[ConnID]*conn{},
+		timers:  newTimers(),
+		answers: map[Token]func(Input){},
+
+		answersOfController: map[controller.Token]func(kmsg.Response, error){},
+		membership:          membership{epoch: -1},
+		peerRequests:        map[uint64]*request{},
+		producing:           map[replica.Waiter]*pendingProduce{},
+		deleting:            map[replica.Waiter]*pendingDelete{},
+	}
+	b.deadline.init()
+	b.configure()
+	b.sessions = newFetchSessions(int(b.settings.FetchSessionCacheSlots), cfg.Rand)
+	return b
+}
+
+// configure resolves the broker's settings anew from the static file and the image.
+func (b *Broker) configure() {
+	b.layers = b.image.Layers(b.cfg.NodeID, b.cfg.Static)
+	b.settings = b.layers.Broker()
+}
+
+// Step advances the broker by one input that happened at now. It never blocks and never fails: what goes wrong is an effect.
+func (b *Broker) Step(now core.Time, in Input, out *Effects) {
+	if b.stopped {
+		return
+	}
+	b.now, b.out = now, out
+	b.timers.run(now)
+	b.dispatch(in)
+	b.timers.run(now)
+	b.out = nil
+}
+
+// Deadline says when the broker next wants a Tick.
+func (b *Broker) Deadline() core.Time {
+	if b.stopped {
+		return core.Never
+	}
+	d := core.Earlier(b.timers.next(), b.deadline.next())
+	if b.quorum != nil {
+		d = core.Earlier(d, b.quorum.Deadline())
+	}
+	if b.controller != nil {
+		d = core.Earlier(d, b.controller.Deadline())
+	}
+	return d
+}
+
+func (b *Broker) dispatch(in Input) {
+	switch in := in.(type) {
+	case Request:
+		b.wall = in.Wall
+		b.onRequest(in)
+	case Tick:
+		b.wall = in.Wall
+		b.tick()
+	case Start:
+		b.wall = in.Wall
+		b.start()
+	case ConnClosed:
+		b.onConnClosed(in.Conn)
+	case StopRequested:
+		b.beginStop()
+	case DiskFailed:
+		b.fatal("the data directory cannot be synced", in.Err)
+	case PeerClosed:
+		b.onPeerClosed(in.Peer)
+	case TimeFound:
+		b.answered(in.Token, in)
+	case LogRead:
+		b.answered(in.Token, in)
+	case LogsMeasured:
+		b.answered(in.Token, in)
+	case StateSaved:
+		b.answered(in.Token, in)
+	case SnapshotSaved:
+		b.answered(in.Token, in)
+	case Answer:
+		b.answered(in.Token, in)
+	default:
+		b.dispatchLog(in)
+	}
+}
+
+// dispatchLog routes what happened to a log.
+func (b *Broker) dispatchLog(in Input) {
+	switch in := in.(type) {
+	case LogOpened:
+		b.onLogOpened(in)
+	case Written:
+		b.onWritten(in)
+	case Durable:
+		b.onDurable(in)
+	case AppendFailed:
+		b.onAppendFailed(in)
+	case Truncated:
+		b.onTruncated(in)
+	case StartMoved:
+		b.onStartMoved(in)
+	case LogDeleted: // nothing waits for it
+	case LogFailed:
+		b.onLogFailed(in)
+	}
+}
+
+// ask draws a token and remembers who takes the answer.
+func (b *Broker) ask(then func(Input)) Token {
+	b.tokens++
+	b.answers[b.tokens] = then
+	return b.tokens
+}
+
+func (b *Broker) answered(t Token, in Input) {
+	if then := b.answers[t]; then != nil {
+		delete(b.answers, t)
+		then(in)
+	}
+}
+
+func (b *Broker) tick() {
+	if b.quorum != nil && b.quorum.Deadline() <= b.now {
+		var out quorum.Out
+		b.quorum.Tick(b.now, &out)
+		b.carryQuorum(&out)
+	}
+	if b.controller != nil && b.controller.Deadline() <= b.now {
+		var out controller.Out
+		b.controller.Tick(b.now, &out)
+		b.carryController(&out)
+	}
+	b.deadline.run(b.now, func(p *partition) {
+		p.replica.Tick(b.now, b.wall, &b.rout)
+		b.carryOut(p)
+	})
+}
+
+// fatal ends the process: the broker must not go on.
+func (b *Broker) fatal(msg string, err error) {
+	b.log(Error, msg, "error", err)
+	b.stop(err)
+}
+
+func (b *Broker) stop(err error) {
+	if !b.stopped {
+		b.stopped = true
+		b.out.Add(Stop{Err: err})
+	}
+}
+
+func (b *Broker) log(level Level, msg string, attrs ...any) {
+	b.out.Add(Log{Level: level, Msg: msg, Attrs: attrs})
+}

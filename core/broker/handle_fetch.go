@@ -1,0 +1,192 @@
+package broker
+
+import (
+	"slices"
+	"time"
+
+	"lockstep/core/replica"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// parkedFetch is a fetch that waits for enough to read or for its time to be up.
+type parkedFetch struct {
+	fetch
+	timer *timer
+	on    []*partition // that have it in their fetches
+}
+
+// fetch is one client's fetch while it is being answered.
+type fetch struct {
+	q       *request
+	m       *kmsg.FetchRequest
+	session *fetchSession // nil if there is none
+	created bool          // the session was made by this request: all partitions are in the answer
+	parts   []*fetchPart
+}
+
+func handleFetch(b *Broker, q *request) {
+	m := q.Msg.(*kmsg.FetchRequest)
+	if q.Peer {
+		handleQuorum(b, q)
+		return
+	}
+	parts, session, code := b.sessions.resolve(b.now, m)
+	if code != errNone {
+		resp := m.ResponseKind().(*kmsg.FetchResponse)
+		resp.ErrorCode = code
+		b.respond(q, resp)
+		return
+	}
+	f := fetch{q: q, m: m, session: session, parts: parts}
+	f.created = session != nil && m.SessionEpoch == 0
+	d := b.decideFetch(&f)
+	if m.MaxWaitMillis <= 0 || len(parts) == 0 || d.urgent || d.bytes >= int64(m.MinBytes) {
+		b.answerFetch(&f, d)
+		return
+	}
+	b.parkFetch(f)
+}
+
+// fetchDecisions is what may be read by a fetch now.
+type fetchDecisions struct {
+	each   []partDecision
+	bytes  int64
+	urgent bool // an error, or news that the client must not wait for
+}
+
+type partDecision struct {
+	replica.FetchDecision
+	part *partition // nil where there is none
+}
+
+func (b *Broker) decideFetch(f *fetch) fetchDecisions {
+	d := fetchDecisions{each: make([]partDecision, len(f.parts))}
+	for i, p := range f.parts {
+		e := &d.each[i]
+		var code int16
+		e.part, code = b.findPartition(p.key.topic, p.key.id, f.q.version >= 13, p.key.index)
+		if code != errNone {
+			e.FetchDecision = replica.FetchDecision{Code: code, HighWatermark: -1, LastStable: -1, LogStart: -1}
+			d.urgent = true
+			continue
+		}
+		e.FetchDecision = e.part.replica.ConsumerFetch(b.now, p.offset, p.leaderEpoch, p.lastFetchedEpoch, f.m.IsolationLevel == 1)
+		if e.Code != errNone || e.Diverging != nil {
+			d.urgent = true
+		}
+		if e.Limit > p.offset {
+			d.bytes += e.Bytes
+		}
+	}
+	return d
+}
+
+func (b *Broker) parkFetch(f fetch) {
+	pf := &parkedFetch{fetch: f}
+	for _, p := range f.parts {
+		part, code := b.findPartition(p.key.topic, p.key.id, f.q.version >= 13, p.key.index)
+		if code == errNone {
+			part.fetches = append(part.fetches, pf)
+			pf.on = append(pf.on, part)
+		}
+	}
+	f.q.drop = func() { b.unparkFetch(pf) }
+	wait := time.Duration(f.m.MaxWaitMillis) * time.Millisecond
+	pf.timer = b.timers.set(b.now.Add(wait), func() {
+		b.unparkFetch(pf)
+		b.answerFetch(&pf.fetch, b.decideFetch(&pf.fetch))
+	})
+}
+
+func (b *Broker) unparkFetch(pf *parkedFetch) {
+	b.timers.cancel(pf.timer)
+	for _, part := range pf.on {
+		part.fetches = slices.DeleteFunc(part.fetches, func(x *parkedFetch) bool { return x == pf })
+	}
+	pf.on = nil
+}
+
+// wakeFetches looks again at what waits on a partition, which has more to read or changed its role.
+func (b *Broker) wakeFetches(p *partition) {
+	if len(p.fetches) == 0 {
+		return
+	}
+	for _, pf := range slices.Clone(p.fetches) {
+		if pf.q.done {
+			continue
+		}
+		if d := b.decideFetch(&pf.fetch); d.urgent || d.bytes >= int64(pf.m.MinBytes) {
+			b.unparkFetch(pf)
+			b.answerFetch(&pf.fetch, d)
+		}
+	}
+}
+
+// answerFetch answers with what was decided. Within a session, partitions with nothing new are left out (KIP-227).
+func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
+	resp := f.m.ResponseKind().(*kmsg.FetchResponse)
+	out := Respond{Msg: resp, MaxBytes: f.m.MaxBytes}
+	if limit := b.settings.FetchMaxBytes; out.MaxBytes > limit || out.MaxBytes <= 0 {
+		out.MaxBytes = limit
+	}
+	if f.session != nil {
+		resp.SessionID = f.session.id
+	}
+	incremental := f.session != nil && !f.created
+	for i, p := range f.parts {
+		e := &d.each[i]
+		reads := e.Code == errNone && e.Diverging == nil && e.Limit > p.offset
+		news := !p.told || p.toldHW != e.HighWatermark || p.toldLogStart != e.LogStart
+		if incremental && !reads && !news && e.Code == errNone && e.Diverging == nil {
+			continue
+		}
+		p.told, p.toldHW, p.toldLogStart = e.Code == errNone, e.HighWatermark, e.LogStart
+		t := fetchTopic(resp, &p.key)
+		if reads {
+			out.Reads = append(out.Reads, Read{Topic: len(resp.Topics) - 1, Partition: len(t.Partitions),
+				Log: e.part.id, From: p.offset, Limit: e.Limit, MaxBytes: p.maxBytes})
+		}
+		t.Partitions = append(t.Partitions, b.fetchResponsePartition(resp, p, e))
+	}
+	b.respondWith(f.q, out)
+}
+
+// fetchTopic returns the topic entry at the end of resp that p belongs to, adding it if the last one is another.
+func fetchTopic(resp *kmsg.FetchResponse, key *fetchKey) *kmsg.FetchResponseTopic {
+	if n := len(resp.Topics); n > 0 {
+		if t := &resp.Topics[n-1]; t.Topic == key.topic && t.TopicID == key.id {
+			return t
+		}
+	}
+	t := kmsg.NewFetchResponseTopic()
+	t.Topic, t.TopicID = key.topic, key.id
+	resp.Topics = append(resp.Topics, t)
+	return &resp.Topics[len(resp.Topics)-1]
+}
+
+func (b *Broker) fetchResponsePartition(resp *kmsg.FetchResponse, p *fetchPart, e *partDecision) kmsg.FetchResponseTopicPartition {
+	r := kmsg.NewFetchResponseTopicPartition()
+	r.Partition, r.ErrorCode = p.key.index, e.Code
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = e.HighWatermark, e.LastStable, e.LogStart
+	if e.Diverging != nil {
+		r.DivergingEpoch.Epoch, r.DivergingEpoch.EndOffset = e.Diverging.Epoch, e.Diverging.Start
+	}
+	if e.part != nil && (e.Code == errNotLeaderOrFollower || e.Code == errFencedLeaderEpoch) {
+		r.CurrentLeader.LeaderID, r.CurrentLeader.LeaderEpoch = e.part.replica.Leader(), e.part.replica.LeaderEpoch()
+		b.nameFetchLeader(resp, r.CurrentLeader.LeaderID)
+	}
+	return r
+}
+
+// nameFetchLeader tells a client that came to the wrong broker where the leader is (KIP-951).
+func (b *Broker) nameFetchLeader(resp *kmsg.FetchResponse, id int32) {
+	if resp.Version < 16 || slices.ContainsFunc(resp.Brokers, func(have kmsg.FetchResponseBroker) bool { return have.NodeID == id }) {
+		return
+	}
+	if node, ok := b.endpoint(id); ok {
+		e := kmsg.NewFetchResponseBroker()
+		e.NodeID, e.Host, e.Port, e.Rack = node.NodeID, node.Host, node.Port, node.Rack
+		resp.Brokers = append(resp.Brokers, e)
+	}
+}

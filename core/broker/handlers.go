@@ -1,0 +1,36 @@
+package broker
+
+import "github.com/twmb/franz-go/pkg/kmsg"
+
+// handler answers one request, now or later.
+type handler func(*Broker, *request)
+
+// handlers has a line for each API key that the broker serves. What of them a listener advertises, and in which
+// versions, stands in net/kafka.
+var handlers = map[kmsg.Key]handler{
+	kmsg.Produce:                 handleProduce,
+	kmsg.Fetch:                   handleFetch,
+	kmsg.ListOffsets:             handleListOffsets,
+	kmsg.Metadata:                handleMetadata,
+	kmsg.ApiVersions:             handleAPIVersions,
+	kmsg.OffsetForLeaderEpoch:    handleOffsetForLeaderEpoch,
+	kmsg.InitProducerID:          handleInitProducerID,
+	kmsg.CreateTopics:            handleByController,
+	kmsg.DeleteTopics:            handleByController,
+	kmsg.CreatePartitions:        handleByController,
+	kmsg.AlterConfigs:            handleByController,
+	kmsg.IncrementalAlterConfigs: handleByController,
+	kmsg.ElectLeaders:            handleByController,
+	kmsg.DeleteRecords:           handleDeleteRecords,
+	kmsg.DescribeConfigs:         handleDescribeConfigs,
+	kmsg.ListConfigResources:     handleListConfigResources,
+	kmsg.DescribeCluster:         handleDescribeCluster,
+	kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
+	kmsg.DescribeLogDirs:         handleDescribeLogDirs,
+	kmsg.Vote:                    handleQuorum,
+	kmsg.BeginQuorumEpoch:        handleQuorum,
+	kmsg.EndQuorumEpoch:          handleQuorum,
+	kmsg.FetchSnapshot:           handleQuorum,
+}
+
+func handlerFor(key int16) handler { return handlers[kmsg.Key(key)] }

@@ -1,0 +1,224 @@
+package broker
+
+import (
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/controller"
+	"lockstep/core/quorum"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// membership is this broker's standing in the cluster.
+type membership struct {
+	epoch    int64 // broker epoch of this life, -1 until registered (rule 9)
+	joining  bool  // a registration is under way, or its retry is timed
+	opening  int   // logs that are being opened
+	ready    bool  // Ready was emitted
+	beating  bool  // a heartbeat is under way
+	beat     *timer
+	logBytes int64 // of metadata applied since the last snapshot
+}
+
+// joinRetry is the pause before a registration that failed is tried again.
+const joinRetry = 50 * time.Millisecond
+
+// Names of the listeners in a broker's registration.
+const (
+	clientListener = "PLAINTEXT"
+	peerListener   = "PEER"
+)
+
+// join registers this broker with the controller: a new broker epoch for each life (rule 9).
+func (b *Broker) join() {
+	m := &b.membership
+	if m.epoch >= 0 || m.joining || b.stopping {
+		return
+	}
+	m.joining = true
+	b.askController(b.registration(), func(resp kmsg.Response, err error) {
+		code := errNotController
+		if err == nil {
+			code = resp.(*kmsg.BrokerRegistrationResponse).ErrorCode
+		}
+		if code != errNone {
+			if code != errNotController {
+				b.log(Warn, "registration was refused", "code", code)
+			}
+			b.timers.set(b.now.Add(joinRetry), func() { m.joining = false; b.join() })
+			return
+		}
+		m.joining = false
+		b.joined(resp.(*kmsg.BrokerRegistrationResponse).BrokerEpoch)
+	})
+}
+
+func (b *Broker) registration() *kmsg.BrokerRegistrationRequest {
+	r := kmsg.NewPtrBrokerRegistrationRequest()
+	r.Version = 4
+	r.BrokerID = b.cfg.NodeID
+	r.ClusterID = b.image.ClusterID()
+	r.IncarnationID = b.cfg.Incarnation
+	r.LogDirs = [][16]byte{b.cfg.LogDir}
+	r.PreviousBrokerEpoch = -1
+	if b.settings.Rack != "" {
+		rack := b.settings.Rack
+		r.Rack = &rack
+	}
+	for _, e := range []controller.Endpoint{b.cfg.Advertised, b.cfg.Peer} {
+		if e.Host == "" {
+			continue
+		}
+		l := kmsg.NewBrokerRegistrationRequestListener()
+		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Name, e.Host, e.Port, e.Protocol
+		r.Listeners = append(r.Listeners, l)
+	}
+	return r
+}
+
+// joined begins the life under a broker epoch: heartbeats, a lease, and the replicas' roles.
+func (b *Broker) joined(epoch int64) {
+	b.membership.epoch = epoch
+	if b.soleVoter() {
+		// Nobody else can move a partition: what is decided is decided in this very process. So there is
+		// nothing that a lease would guard against.
+		b.lease.Until = core.Never
+	}
+	b.log(Info, "registered", "broker", b.cfg.NodeID, "epoch", epoch, "cluster", b.image.ClusterID())
+	for st := range b.image.AllPartitions() {
+		if p := b.parts[st.Partition]; p != nil {
+			b.applyState(p)
+		}
+	}
+	b.heartbeat()
+	if b.retention == nil {
+		b.retention = b.timers.set(b.now.Add(b.settings.RetentionCheckInterval), b.retain)
+	}
+}
+
+// heartbeat renews the lease and tells the controller how far this broker is. While logs are still being opened it asks to stay fenced.
+func (b *Broker) heartbeat() {
+	m := &b.membership
+	b.timers.cancel(m.beat)
+	m.beat = b.timers.set(b.now.Add(b.settings.HeartbeatInterval), b.heartbeat)
+	if m.epoch < 0 || m.beating {
+		return
+	}
+	m.beating = true
+	r := kmsg.NewPtrBrokerHeartbeatRequest()
+	r.Version = 1
+	r.BrokerID, r.BrokerEpoch = b.cfg.NodeID, m.epoch
+	r.CurrentMetadataOffset = b.image.Next() - 1
+	r.WantFence = m.opening > 0
+	r.WantShutdown = b.stopping
+	sent := b.now
+	b.askController(r, func(resp kmsg.Response, err error) {
+		m.beating = false
+		if err == nil {
+			b.onHeartbeat(sent, resp.(*kmsg.BrokerHeartbeatResponse))
+		}
+	})
+}
+
+func (b *Broker) onHeartbeat(sent core.Time, r *kmsg.BrokerHeartbeatResponse) {
+	m := &b.membership
+	switch r.ErrorCode {
+	case errNone:
+	case errStaleBrokerEpoch, errBrokerIDNotRegistered:
+		b.log(Warn, "the controller does not know this broker any more; registering again", "code", r.ErrorCode)
+		m.epoch = -1
+		b.lease.Until = 0
+		b.join()
+		return
+	default:
+		return
+	}
+	if !b.soleVoter() && !r.IsFenced {
+		// Counted from when the heartbeat was sent, so it ends no later than the controller believes (section 5).
+		b.lease.Until = max(b.lease.Until, sent.Add(b.settings.Lease))
+	}
+	if r.ShouldShutdown {
+		b.finishStop()
+	}
+	b.maybeReady()
+}
+
+// maybeJoin sends a heartbeat at once when the last log is open: nothing else is left to wait for.
+func (b *Broker) maybeJoin() {
+	if b.membership.opening == 0 && b.membership.epoch >= 0 {
+		b.heartbeat()
+	}
+}
+
+// maybeReady emits Ready when the broker is unfenced and has all it was to open.
+func (b *Broker) maybeReady() {
+	m := &b.membership
+	if m.ready || m.epoch < 0 || m.opening > 0 {
+		return
+	}
+	if self := b.image.Broker(b.cfg.NodeID); self != nil && self.Epoch == m.epoch && !self.Fenced {
+		m.ready = true
+		b.out.Add(Ready{})
+	}
+}
+
+// beginStop hands leadership over before a clean stop, if there is anybody to take it.
+func (b *Broker) beginStop() {
+	if b.stopping {
+		return
+	}
+	b.stopping = true
+	if b.membership.epoch < 0 || b.image.BrokerCount() <= 1 || !b.settings.ControlledShutdown {
+		b.finishStop()
+		return
+	}
+	b.timers.set(b.now.Add(b.settings.ShutdownGrace), b.finishStop)
+	b.membership.beating = false
+	b.heartbeat()
+}
+
+func (b *Broker) finishStop() {
+	if !b.stopping || b.stopped {
+		return
+	}
+	for st := range b.image.AllPartitions() {
+		if p := b.local(st.Partition); p != nil {
+			b.saveProducers(p)
+		}
+	}
+	b.stepQuorum(func(q *quorumCall) { q.Resign(b.now, q.out) })
+	b.stop(nil)
+}
+
+// endpoint returns where clients reach a broker.
+func (b *Broker) endpoint(id int32) (kmsg.MetadataResponseBroker, bool) {
+	br := b.image.Broker(id)
+	if br == nil {
+		return kmsg.MetadataResponseBroker{}, false
+	}
+	return metadataBroker(br)
+}
+
+func metadataBroker(br *controller.Broker) (kmsg.MetadataResponseBroker, bool) {
+	e, ok := br.Endpoint(clientListener)
+	if !ok {
+		return kmsg.MetadataResponseBroker{}, false
+	}
+	n := kmsg.NewMetadataResponseBroker()
+	n.NodeID, n.Host, n.Port = br.ID, e.Host, int32(e.Port)
+	if br.Rack != "" {
+		rack := br.Rack
+		n.Rack = &rack
+	}
+	return n, true
+}
+
+// controllerID is the broker that clients should take for the controller: the quorum's leader where it is known.
+func (b *Broker) controllerID() int32 {
+	if b.quorum == nil {
+		return quorum.None
+	}
+	id, _ := b.quorum.Leader()
+	return id
+}

@@ -1,0 +1,321 @@
+package broker
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/config"
+	"lockstep/core/controller"
+	"lockstep/core/log"
+	"lockstep/core/replica"
+)
+
+// partition is one replica that this broker keeps, with its log and what waits on it.
+type partition struct {
+	id      core.Partition
+	topic   string
+	replica *replica.Replica // nil until the log is open
+	state   *controller.Partition
+	config  config.TopicConfig
+	fetches []*parkedFetch
+	due     core.Time // when the replica wants a Tick; see deadlines
+	saved   int64     // log end offset of the last producer snapshot
+	gone    bool      // its topic is deleted, or its replica moved elsewhere
+}
+
+// isInternalTopic reports whether a topic is the broker's own: clients may read it, and only the broker writes it.
+func isInternalTopic(topic string) bool { return topic == core.MetadataTopic }
+
+// findPartition finds the local replica that a request names by topic name or id, or the code that says why there is none.
+func (b *Broker) findPartition(topic string, id core.TopicID, byID bool, index int32) (*partition, int16) {
+	t, code := b.findTopic(topic, id, byID)
+	if code != errNone {
+		return nil, code
+	}
+	if index < 0 || index >= t.Partitions {
+		return nil, errUnknownTopicOrPartition
+	}
+	p := b.parts[core.Partition{Topic: t.ID, Index: index}]
+	switch {
+	case p == nil || p.gone:
+		return nil, errNotLeaderOrFollower
+	case p.replica == nil: // its log is being opened
+		return nil, errNotLeaderOrFollower
+	}
+	return p, errNone
+}
+
+func (b *Broker) findTopic(topic string, id core.TopicID, byID bool) (*controller.Topic, int16) {
+	if byID {
+		if t := b.image.TopicByID(id); t != nil {
+			return t, errNone
+		}
+		return nil, errUnknownTopicID
+	}
+	if t := b.image.Topic(topic); t != nil {
+		return t, errNone
+	}
+	return nil, errUnknownTopicOrPartition
+}
+
+// partitionChanged takes what the metadata now says of a partition.
+func (b *Broker) partitionChanged(st *controller.Partition) {
+	p := b.parts[st.Partition]
+	if !slices.Contains(st.Replicas, b.cfg.NodeID) {
+		b.dropPartition(p)
+		return
+	}
+	if p == nil {
+		p = b.addPartition(st)
+	}
+	p.state = st
+	b.applyState(p)
+}
+
+func (b *Broker) addPartition(st *controller.Partition) *partition {
+	p := &partition{id: st.Partition, topic: b.image.TopicByID(st.Topic).Name, due: core.Never}
+	p.config = b.image.TopicConfig(p.topic, &b.layers)
+	b.parts[p.id] = p
+	b.membership.opening++
+	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.config.Log(p.id)})
+	return p
+}
+
+// dropPartition gives a replica up for good, files and all.
+func (b *Broker) dropPartition(p *partition) {
+	if p == nil {
+		return
+	}
+	p.gone = true
+	if p.replica != nil { // whoever waits on it is told that the leader is elsewhere, and finds the topic gone
+		p.replica.Apply(b.now, replica.PartitionState{Leader: controller.NoLeader,
+			LeaderEpoch: p.replica.LeaderEpoch() + 1, PartitionEpoch: p.state.Epoch + 1}, &b.rout)
+		b.carryOut(p)
+		b.wakeFetches(p)
+	}
+	b.deadline.drop(p)
+	delete(b.parts, p.id)
+	if p.replica != nil {
+		b.out.Add(DeleteLog{Log: p.id})
+	}
+}
+
+func (b *Broker) onLogOpened(in LogOpened) {
+	if in.Log == core.MetadataPartition {
+		b.onMetadataOpened(in)
+		return
+	}
+	b.membership.opening--
+	defer b.maybeJoin()
+	p := b.parts[in.Log]
+	if p == nil { // deleted while it was being opened
+		b.out.Add(DeleteLog{Log: in.Log})
+		return
+	}
+	st := in.State
+	if in.Err != nil { // rule 15: damage is reported and the replica set aside, never cut away
+		st = log.State{}
+	}
+	p.replica = replica.New(p.id, b.cfg.NodeID, st, b.replicaConfig(&p.config, len(p.state.Replicas)), b.lease)
+	p.saved = st.End
+	if in.Err != nil {
+		b.failPartition(p, in.Err)
+	}
+	b.applyState(p)
+}
+
+func (b *Broker) failPartition(p *partition, err error) {
+	b.log(Error, "partition is set aside: its log is damaged", "topic", p.topic, "partition", p.id.Index, "error", err)
+	p.replica.Fail(b.now, err, &b.rout)
+	b.carryOut(p)
+	b.wakeFetches(p)
+}
+
+func (b *Broker) replicaConfig(c *config.TopicConfig, replicas int) replica.Config {
+	return replica.Config{
+		MinInsync:        c.EffectiveMinISR(replicas),
+		Sync:             c.SyncBeforeAck(),
+		LagMax:           b.settings.ReplicaLagTimeMax,
+		MaxMessageBytes:  int(c.MaxMessageBytes),
+		LogAppendTime:    c.LogAppendTime,
+		TimestampBefore:  millis(c.TimestampBeforeMax),
+		TimestampAfter:   millis(c.TimestampAfterMax),
+		Compact:          c.Compact,
+		ProducerIDExpiry: b.settings.ProducerIDExpiration,
+	}
+}
+
+func millis(d time.Duration) int64 {
+	if d == config.Forever {
+		return 1<<63 - 1
+	}
+	return d.Milliseconds()
+}
+
+// applyState tells the replica what the metadata says, once it is open and this broker is registered:
+// a restarted broker leads nothing by what an earlier life of it was told (rule 9).
+func (b *Broker) applyState(p *partition) {
+	if p.replica == nil || p.gone || b.membership.epoch < 0 {
+		return
+	}
+	st := replica.PartitionState{
+		Leader:         p.state.Leader,
+		LeaderEpoch:    p.state.LeaderEpoch,
+		PartitionEpoch: p.state.Epoch,
+		Replicas:       make([]replica.Member, len(p.state.Replicas)),
+		ISR:            p.state.ISR,
+	}
+	for i, id := range p.state.Replicas {
+		st.Replicas[i] = replica.Member{ID: id, Epoch: -1}
+		if br := b.image.Broker(id); br != nil {
+			st.Replicas[i].Epoch, st.Replicas[i].Eligible = br.Epoch, br.Active()
+		}
+	}
+	p.replica.Apply(b.now, st, &b.rout)
+	b.carryOut(p)
+}
+
+// configChanged takes new settings of a topic or of the broker.
+func (b *Broker) reconfigure(p *partition) {
+	p.config = b.image.TopicConfig(p.topic, &b.layers)
+	if p.replica == nil {
+		return
+	}
+	b.out.Add(ConfigureLog{Log: p.id, Config: p.config.Log(p.id)})
+	p.replica.Configure(b.now, b.replicaConfig(&p.config, len(p.state.Replicas)), &b.rout)
+	b.carryOut(p)
+}
+
+// carryOut turns what the replica wants done into effects, in the order that
+// replica.Out demands, and tells those who waited.
+func (b *Broker) carryOut(p *partition) {
+	out := b.rout
+	b.rout = replica.Out{} // what follows may call replicas again
+	b.carryLog(p, &out)
+	b.deadline.set(p, p.replica.Deadline())
+	for _, l := range out.Lines {
+		b.log(Level(l.Level), l.Msg, append([]any{"topic", p.topic, "partition", p.id.Index}, l.Attrs...)...)
+	}
+	for i := range out.Produced {
+		b.onProduced(&out.Produced[i])
+	}
+	for i := range out.Deleted {
+		b.onRecordsDeleted(&out.Deleted[i])
+	}
+	if out.Propose != nil {
+		b.proposeISR(p, out.Propose)
+	}
+	if out.Readable || out.Written {
+		b.wakeFetches(p)
+	}
+}
+
+func (b *Broker) carryLog(p *partition, out *replica.Out) {
+	if out.Truncate.Set {
+		b.out.Add(Truncate{Log: p.id, To: out.Truncate.Offset})
+	}
+	if out.SetStart.Set {
+		b.out.Add(SetStart{Log: p.id, Start: out.SetStart.Offset})
+	}
+	if out.SaveEpochs {
+		b.out.Add(SaveEpochs{Log: p.id, Epochs: out.Epochs})
+	}
+	if len(out.Append) > 0 {
+		b.out.Add(Append{Log: p.id, Batches: out.Append, Sync: out.Sync})
+	}
+	if out.ReadLog.Set {
+		b.out.Add(ReadLog{Token: b.ask(func(in Input) {
+			read := in.(LogRead)
+			if !p.gone {
+				p.replica.LogRead(b.now, read.Batches, read.Err, &b.rout)
+				b.carryOut(p)
+			}
+		}), Log: p.id, From: out.ReadLog.Offset, Limit: p.replica.LogEnd(), MaxBytes: 1 << 20})
+	}
+}
+
+// local returns the replica of a log that an input speaks of; nil if it is gone meanwhile.
+func (b *Broker) local(id core.Partition) *partition {
+	if p := b.parts[id]; p != nil && p.replica != nil {
+		return p
+	}
+	return nil
+}
+
+func (b *Broker) onWritten(in Written) {
+	if in.Log == core.MetadataPartition {
+		b.stepQuorum(func(q *quorumCall) { q.Written(b.now, in.End, q.out) })
+		return
+	}
+	if p := b.local(in.Log); p != nil {
+		p.replica.Written(b.now, in.End, &b.rout)
+		b.carryOut(p)
+		if in.Rolled {
+			b.saveProducers(p)
+		}
+	}
+}
+
+// saveProducers stores the producer table, so that recovery need not read the log from its start.
+func (b *Broker) saveProducers(p *partition) {
+	offset, snapshot := p.replica.ProducerSnapshot()
+	if len(snapshot) > 0 && offset > p.saved {
+		p.saved = offset
+		b.out.Add(SaveProducers{Log: p.id, Offset: offset, Snapshot: snapshot})
+	}
+}
+
+func (b *Broker) onDurable(in Durable) {
+	if in.Log == core.MetadataPartition {
+		b.stepQuorum(func(q *quorumCall) { q.Durable(b.now, in.End, q.out) })
+		return
+	}
+	if p := b.local(in.Log); p != nil {
+		p.replica.Durable(b.now, in.End, &b.rout)
+		b.carryOut(p)
+	}
+}
+
+func (b *Broker) onAppendFailed(in AppendFailed) {
+	b.log(Error, "append failed", "log", in.Log.String(), "error", in.Err)
+	if in.Log == core.MetadataPartition {
+		b.stepQuorum(func(q *quorumCall) { q.AppendFailed(b.now, in.End, in.Err, q.out) })
+		return
+	}
+	if p := b.local(in.Log); p != nil {
+		p.replica.AppendFailed(b.now, in.End, in.Err, &b.rout)
+		b.carryOut(p)
+	}
+}
+
+func (b *Broker) onTruncated(in Truncated) {
+	if in.Log == core.MetadataPartition {
+		b.stepQuorum(func(q *quorumCall) { q.Truncated(b.now, in.End, q.out) })
+		return
+	}
+	if p := b.local(in.Log); p != nil {
+		p.replica.Truncated(b.now, in.End, &b.rout)
+		b.carryOut(p)
+	}
+}
+
+func (b *Broker) onStartMoved(in StartMoved) {
+	if p := b.local(in.Log); p != nil {
+		p.replica.StartMoved(b.now, in.Start, &b.rout)
+		b.carryOut(p)
+	}
+}
+
+func (b *Broker) onLogFailed(in LogFailed) {
+	if in.Log == core.MetadataPartition {
+		b.fatal("the metadata log cannot be read", in.Err)
+		return
+	}
+	if p := b.local(in.Log); p != nil {
+		b.failPartition(p, in.Err)
+	}
+}
+
+var errStopped = errors.New("broker is stopping")
