@@ -122,7 +122,7 @@ func (b Batch) ProducerEpoch() int16 { return b.int16At(atProducerEpoch) }
 // BaseSequence returns the sequence of the first record, NoSequence if the batch has none.
 func (b Batch) BaseSequence() int32 { return b.int32At(atBaseSequence) }
 
-// LastSequence returns the sequence of the last record (after 2^31-1 comes 0), NoSequence if the batch has none.
+// LastSequence returns the sequence of the last record (after 2^31-1 comes 0), NoSequence if the batch has no producer id.
 func (b Batch) LastSequence() int32 { return b.Header().LastSequence() }
 
 // Assign writes the base offset and the leader epoch into the batch's bytes,

@@ -155,9 +155,10 @@ func (h Header) LastOffset() int64 { return h.BaseOffset + int64(h.LastOffsetDel
 // NextOffset returns the offset that follows the batch.
 func (h Header) NextOffset() int64 { return h.LastOffset() + 1 }
 
-// LastSequence returns the sequence of the last record, NoSequence if the batch has none.
+// LastSequence returns the sequence of the last record, NoSequence if the
+// batch has no producer id (some clients count up the sequence even so).
 func (h Header) LastSequence() int32 {
-	if h.BaseSequence < 0 {
+	if h.ProducerID < 0 || h.BaseSequence < 0 {
 		return NoSequence
 	}
 	return AddSequence(h.BaseSequence, h.LastOffsetDelta)
