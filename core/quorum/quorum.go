@@ -324,7 +324,9 @@ func (q *Quorum) wallNow(now core.Time) int64 {
 func (q *Quorum) Leader() (id, term int32) { return q.leaderID, q.hard.Term }
 
 // Leading says whether this node leads, and if so whether it is active: whether its term's start is committed and delivered.
-func (q *Quorum) Leading() (leads, active bool) { return q.role == leader, q.role == leader && q.lead.active }
+func (q *Quorum) Leading() (leads, active bool) {
+	return q.role == leader, q.role == leader && q.lead.active
+}
 
 // HighWatermark is the end of what is known committed. All below has been delivered.
 func (q *Quorum) HighWatermark() int64 { return q.hw }
