@@ -123,9 +123,10 @@ func (c *conn) readBody(size int, adm net.Admission) (*frame, error) {
 		}
 	}
 	c.inR += prefixSize
-	have := copy(f.buf, c.in[c.inR:c.inW])
-	c.inR += have
+	have := 0
 	for {
+		n := copy(f.buf[have:], c.in[c.inR:c.inW])
+		c.inR, have = c.inR+n, have+n
 		if err := c.fill(f.buf, have); err != nil {
 			f.Release()
 			return nil, err

@@ -60,6 +60,7 @@ type Server struct {
 	now      atomic.Int64 // the janitor's clock, in nanoseconds; never 0
 	start    time.Time
 	stop     chan struct{}
+	once     sync.Once
 	tasks    sync.WaitGroup // accepting, cleaning
 	readers  sync.WaitGroup // connections
 
@@ -276,6 +277,6 @@ func (s *Server) Shutdown(ctx context.Context) {
 		}
 		<-gone
 	}
-	close(s.stop)
+	s.once.Do(func() { close(s.stop) })
 	s.tasks.Wait()
 }
