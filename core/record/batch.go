@@ -19,19 +19,34 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrTruncated, ErrLength, ErrMagic, ErrHeader or ErrCRC, wrapped. It does not
 // look into the records, which may be compressed.
 func Parse(buf []byte) (b Batch, n int, err error) {
-	h, err := ParseHeader(buf)
+	raw, h, err := frame(buf)
+	if err == nil {
+		err = h.checkCRC(checksum(raw))
+	}
 	if err != nil {
 		return Batch{}, 0, err
 	}
-	n = h.Size()
+	return Batch{raw}, len(raw), nil
+}
+
+// frame cuts out the batch at the start of buf, its CRC yet unknown.
+func frame(buf []byte) (raw []byte, h Header, err error) {
+	h, err = ParseHeader(buf)
+	if err != nil {
+		return nil, h, err
+	}
+	n := h.Size()
 	if n > len(buf) {
-		return Batch{}, 0, fmt.Errorf("%w: %d of %d bytes", ErrTruncated, len(buf), n)
+		return nil, h, fmt.Errorf("%w: %d of %d bytes", ErrTruncated, len(buf), n)
 	}
-	raw := buf[:n:n]
-	if sum := checksum(raw); sum != h.CRC {
-		return Batch{}, 0, fmt.Errorf("%w: %08x, header says %08x", ErrCRC, sum, h.CRC)
+	return buf[:n:n], h, nil
+}
+
+func (h Header) checkCRC(sum uint32) error {
+	if sum != h.CRC {
+		return fmt.Errorf("%w: %08x, header says %08x", ErrCRC, sum, h.CRC)
 	}
-	return Batch{raw}, n, nil
+	return nil
 }
 
 // ParseAll parses the batches in buf, one after another. A batch that buf ends

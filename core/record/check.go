@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"hash/crc32"
 	"math"
 )
 
@@ -32,35 +33,44 @@ type Checked struct {
 // max timestamp that is not that of the records, which ListOffsets and
 // retention rely on, is set right in records, in place, with the CRC.
 func Check(records []byte, d Decompressor, lim Limits) Checked {
-	b, n, err := Parse(records)
-	if err != nil {
-		if len(records) == 0 {
-			err = fmt.Errorf("%w: no records", ErrOneBatch)
-		}
-		return Checked{Err: err}
-	}
-	if n != len(records) {
-		return Checked{Err: fmt.Errorf("%w: %d bytes follow the first", ErrOneBatch, len(records)-n)}
-	}
-	h := b.Header()
-	if err := h.checkProduced(); err != nil {
-		return Checked{Err: err}
-	}
-	plain, owned, err := b.plain(d, lim)
-	if err != nil {
-		return Checked{Err: err}
-	}
-	info, err := checkRecords(plain, &h)
-	if owned {
-		d.Release(plain)
+	raw, h, err := frame(records)
+	if len(records) == 0 {
+		err = fmt.Errorf("%w: no records", ErrOneBatch)
 	}
 	if err != nil {
 		return Checked{Err: err}
 	}
-	if info.MaxTimestamp != h.MaxTimestamp {
-		b.setTimestamp(h.Attributes, info.MaxTimestamp)
+	headerErr := h.checkProduced()
+	if len(raw) != len(records) {
+		headerErr = fmt.Errorf("%w: %d bytes follow the first", ErrOneBatch, len(records)-len(raw))
 	}
-	return Checked{Batch: b, Info: info}
+	w := walk{header: h, buf: raw[HeaderSize:]}
+	var sum uint32
+	if headerErr == nil && h.Attributes.Codec() == Uncompressed {
+		sum = w.hashing(raw)
+	} else {
+		sum = checksum(raw)
+	}
+	// A wrong CRC makes every other finding doubtful, so it comes first.
+	if err := h.checkCRC(sum); err != nil {
+		return Checked{Err: err}
+	}
+	if headerErr != nil {
+		return Checked{Err: headerErr}
+	}
+	b := Batch{raw}
+	if b.Codec() != Uncompressed {
+		err = w.decompressed(b, d, lim)
+	} else {
+		err = w.end()
+	}
+	if err != nil {
+		return Checked{Err: err}
+	}
+	if w.info.MaxTimestamp != h.MaxTimestamp {
+		b.setTimestamp(h.Attributes, w.info.MaxTimestamp)
+	}
+	return Checked{Batch: b, Info: w.info}
 }
 
 // checkProduced checks what a header must be when it comes from a producer.
@@ -88,42 +98,100 @@ func (h Header) checkProduced() error {
 	return nil
 }
 
-// checkRecords walks the records of a producer's batch without copying or allocating.
-func checkRecords(buf []byte, h *Header) (Info, error) {
-	info := Info{MinTimestamp: math.MaxInt64, MaxTimestamp: NoTimestamp}
+// walk goes over the records of a producer's batch, without copying or allocating.
+type walk struct {
+	header Header
+	buf    []byte // the records, uncompressed
+	at     int
+	count  int32 // records so far
+	info   Info
+	err    error
+}
+
+// hashChunk is how many bytes are hashed before their records are looked at: few
+// enough to be still in the nearest cache, for going over a large batch twice
+// would cost more in waiting for memory than the whole CRC.
+const hashChunk = 32 << 10
+
+// hashing computes the CRC of an uncompressed batch and walks over its records
+// behind it. What it finds means nothing if the CRC turns out to be wrong.
+func (w *walk) hashing(raw []byte) uint32 {
+	w.begin()
+	var sum uint32
+	for from := atAttributes; from < len(raw); from += hashChunk {
+		to := min(from+hashChunk, len(raw))
+		sum = crc32.Update(sum, castagnoli, raw[from:to])
+		w.until(to - HeaderSize)
+	}
+	return sum
+}
+
+// decompressed walks over the records of a compressed batch.
+func (w *walk) decompressed(b Batch, d Decompressor, lim Limits) error {
+	plain, owned, err := b.plain(d, lim)
+	if err != nil {
+		return err
+	}
+	w.buf = plain
+	w.begin()
+	w.until(len(plain))
+	if owned {
+		d.Release(plain)
+	}
+	return w.end()
+}
+
+func (w *walk) begin() { w.info = Info{MinTimestamp: math.MaxInt64, MaxTimestamp: NoTimestamp} }
+
+// until walks over the records that begin before limit.
+func (w *walk) until(limit int) {
 	var f fields
-	at := 0
-	for i := int32(0); i < h.Count; i++ {
-		if at == len(buf) {
-			return Info{}, fmt.Errorf("%w: %d of %d", ErrCount, i, h.Count)
-		}
-		next, err := f.parse(buf, at)
+	for w.at < limit && w.count < w.header.Count && w.err == nil {
+		next, err := f.parse(w.buf, w.at)
 		if err != nil {
-			return Info{}, fmt.Errorf("record %d of %d: %w", i, h.Count, err)
+			w.err = fmt.Errorf("record %d of %d: %w", w.count, w.header.Count, err)
+			return
 		}
-		if f.offsetDelta != i {
-			return Info{}, fmt.Errorf("%w: record %d has offset delta %d", ErrOffsets, i, f.offsetDelta)
-		}
-		timestamp, ok := addTimestamp(h.BaseTimestamp, f.timestampDelta)
-		if !ok {
-			return Info{}, fmt.Errorf("record %d of %d: %w: timestamp overflows", i, h.Count, ErrRecord)
-		}
-		if f.keyLen < 0 && !info.NullKeys {
-			info.NullKeys, info.FirstNullKey = true, i
-		}
-		info.MaxTimestamp = max(info.MaxTimestamp, timestamp)
-		if timestamp != NoTimestamp {
-			info.MinTimestamp = min(info.MinTimestamp, timestamp)
-		}
-		at = next
+		w.see(&f)
+		w.at = next
+		w.count++
 	}
-	if at != len(buf) {
-		return Info{}, fmt.Errorf("%w: %d bytes follow the last of %d records", ErrCount, len(buf)-at, h.Count)
+}
+
+// see looks at the fields of the next record.
+func (w *walk) see(f *fields) {
+	if f.offsetDelta != w.count {
+		w.err = fmt.Errorf("%w: record %d has offset delta %d", ErrOffsets, w.count, f.offsetDelta)
+		return
 	}
-	if info.MinTimestamp == math.MaxInt64 {
-		info.MinTimestamp = NoTimestamp
+	timestamp, ok := addTimestamp(w.header.BaseTimestamp, f.timestampDelta)
+	if !ok {
+		w.err = fmt.Errorf("record %d of %d: %w: timestamp overflows", w.count, w.header.Count, ErrRecord)
+		return
 	}
-	return info, nil
+	if f.keyLen < 0 && !w.info.NullKeys {
+		w.info.NullKeys, w.info.FirstNullKey = true, w.count
+	}
+	w.info.MaxTimestamp = max(w.info.MaxTimestamp, timestamp)
+	if timestamp != NoTimestamp {
+		w.info.MinTimestamp = min(w.info.MinTimestamp, timestamp)
+	}
+}
+
+// end says what was wrong once all is walked over.
+func (w *walk) end() error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.count != w.header.Count:
+		return fmt.Errorf("%w: %d of %d", ErrCount, w.count, w.header.Count)
+	case w.at != len(w.buf):
+		return fmt.Errorf("%w: %d bytes follow the last of %d records", ErrCount, len(w.buf)-w.at, w.header.Count)
+	}
+	if w.info.MinTimestamp == math.MaxInt64 {
+		w.info.MinTimestamp = NoTimestamp
+	}
+	return nil
 }
 
 // addTimestamp adds a delta to a base timestamp, or says that it overflows.

@@ -91,31 +91,33 @@ func TestBatchesOfKgo(t *testing.T) {
 	want := sample(100)
 	for _, codec := range codecs {
 		t.Run(codec.String(), func(t *testing.T) {
-			raw := produceWithKgo(t, toKgo(want), kgo.ProducerBatchCompression(kgoCodecs[codec]))
-			got := record.Check(raw, compress.Codecs{}, record.Limits{})
-			require.NoError(t, got.Err)
-			b := got.Batch
-			require.Equal(t, codec, b.Codec())
-			require.EqualValues(t, 100, b.Count())
-			require.EqualValues(t, 4711, b.ProducerID())
-			require.EqualValues(t, 3, b.ProducerEpoch())
-			require.EqualValues(t, 0, b.BaseSequence())
-			require.EqualValues(t, 99, b.LastSequence())
-			require.True(t, got.Info.NullKeys)
-			require.EqualValues(t, 1, got.Info.FirstNullKey)
-			b.Assign(1000, 7)
-			require.Equal(t, withOffsets(1000, want), read(t, b))
+			var read100 []record.Record
+			for _, raw := range produceWithKgo(t, toKgo(want), kgo.ProducerBatchCompression(kgoCodecs[codec])) {
+				got := record.Check(raw, compress.Codecs{}, record.Limits{})
+				require.NoError(t, got.Err)
+				b, first := got.Batch, int32(len(read100))
+				require.Equal(t, codec, b.Codec())
+				require.EqualValues(t, 4711, b.ProducerID())
+				require.EqualValues(t, 3, b.ProducerEpoch())
+				require.Equal(t, first, b.BaseSequence())
+				require.Equal(t, first+b.Count()-1, b.LastSequence())
+				b.Assign(1000+int64(first), 7)
+				read100 = append(read100, read(t, b)...)
+			}
+			require.Equal(t, withOffsets(1000, want), read100)
 		})
 	}
 }
 
 func TestBatchesOfKgoWithoutProducerID(t *testing.T) {
-	raw := produceWithKgo(t, toKgo(sample(1)), kgo.DisableIdempotentWrite())
-	got := record.Check(raw, nil, record.Limits{})
+	sent := produceWithKgo(t, toKgo(sample(1)), kgo.DisableIdempotentWrite())
+	require.Equal(t, 1, len(sent))
+	got := record.Check(sent[0], nil, record.Limits{})
 	require.NoError(t, got.Err)
 	require.Equal(t, record.NoProducerID, got.Batch.ProducerID())
 	require.Equal(t, record.NoSequence, got.Batch.LastSequence())
 	require.False(t, got.Batch.Transactional())
+	require.False(t, got.Info.NullKeys)
 }
 
 // fetchWithKgo decodes the records of a Fetch response with franz-go.
