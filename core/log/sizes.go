@@ -2,9 +2,9 @@ package log
 
 import "slices"
 
-// sizes remembers where in the log how many bytes were, exactly for the last appends and ever more coarsely before:
-// whenever the table is full, every second mark of its older half goes. So what it says of a distance is off by at
-// most a part of it, and its memory is fixed.
+// sizes remembers where in the log how many bytes were: exactly for the last appends, and before them at distances
+// from the end that double. So what it says of the bytes from some offset to the end is at least half of what is there,
+// and its memory is fixed.
 type sizes struct{ marks []sizeMark }
 
 // sizeMark says that bytes bytes, counted from where the table began, lie below offset.
@@ -12,7 +12,10 @@ type sizeMark struct {
 	offset, bytes int64
 }
 
-const maxSizeMarks = 64
+const (
+	maxSizeMarks   = 64
+	exactSizeMarks = 16 // the last appends, none of which is thinned out
+)
 
 // begin forgets everything; what is appended from offset on will be known.
 func (s *sizes) begin(offset int64) { s.marks = append(s.marks[:0], sizeMark{offset: offset}) }
@@ -25,16 +28,23 @@ func (s *sizes) add(end int64, n int) {
 	s.marks = append(s.marks, sizeMark{offset: end, bytes: s.marks[len(s.marks)-1].bytes + int64(n)})
 }
 
-// thin drops every second mark of the older half, but never the first.
+// thin keeps the first mark, the last ones, and of those between so many that the bytes from each to the end are at
+// most twice those from the next one kept.
 func (s *sizes) thin() {
-	n := 0
-	for i, m := range s.marks {
-		if i%2 == 0 || i >= maxSizeMarks/2 {
-			s.marks[n] = m
-			n++
+	last := len(s.marks) - exactSizeMarks
+	end := s.marks[len(s.marks)-1].bytes
+	kept := s.marks[last]
+	n := last // kept ones are moved to [n, last), from the right
+	for i := last - 1; i > 0; i-- {
+		if end-s.marks[i-1].bytes > 2*(end-kept.bytes) {
+			n--
+			s.marks[n], kept = s.marks[i], s.marks[i]
 		}
 	}
-	s.marks = s.marks[:n]
+	if n == 1 { // not one to spare, over more than forty doublings
+		n = 2
+	}
+	s.marks = append(s.marks[:1], s.marks[n:]...)
 }
 
 // truncate forgets what is above end.

@@ -89,6 +89,7 @@ func (r *Replica) Truncated(now core.Time, end int64, out *Out) {
 		return
 	}
 	if end != r.log.End() {
+		// Ends of epochs are ends of batches in every log, so a cut there never takes a part of one.
 		r.Fail(now, fmt.Errorf("the log was to end at %d and ends at %d", r.log.End(), end), out)
 		return
 	}

@@ -67,6 +67,9 @@ func New(p core.Partition, self int32, st log.State, cfg Config, lease *Lease) *
 	r.hw = max(st.Start, min(st.HighWatermark, st.End))
 	r.log.Producers().Committed(r.hw)
 	r.setConfig(cfg)
+	if r.log.Producers().Len() > 0 {
+		r.expireAt = 0
+	}
 	return r
 }
 
