@@ -48,7 +48,11 @@ func (q *Quorum) Written(now core.Time, end int64, out *Out) {
 		return // said of a log that is being cut
 	}
 	q.written = max(q.written, min(end, q.log.end))
-	q.wakeFetches(now, out)
+	if q.role == leader {
+		q.wakeFetches(now, out)
+	} else {
+		q.followHighWatermark(out)
+	}
 }
 
 // Durable says that the log's appends up to end are durable (and written).

@@ -12,6 +12,7 @@ import (
 // election is a prospective's or a candidate's count.
 type election struct {
 	granted, rejected []int32
+	heardOf           int32     // leader that a voter named, None if none did
 	started           core.Time
 	saveSeq           uint64 // hard state that holds the candidate's vote for itself
 	ownVote           bool   // which is durable, and so counts
@@ -66,19 +67,20 @@ func (q *Quorum) askVotes(now core.Time, preVote bool, out *Out) {
 	}
 }
 
-// onVoteResponse counts an answer, whose era Answer has checked, unless it tells of a later term or of the term's leader.
+// onVoteResponse counts an answer, whose era Answer has checked, unless it tells of a later term. That one voter still
+// hears a leader does not end the election: a majority may not.
 func (q *Quorum) onVoteResponse(now core.Time, c call, m *kmsg.VoteResponse, out *Out) {
 	if m.ErrorCode != codeNone || len(m.Topics) != 1 || len(m.Topics[0].Partitions) != 1 {
 		note(out, Warn, "vote refused", "voter", c.peer, "code", m.ErrorCode)
 		return
 	}
 	p := &m.Topics[0].Partitions[0]
-	era := q.era
-	if !p.VoteGranted {
+	if p.LeaderEpoch > q.hard.Term {
 		q.observe(now, p.LeaderEpoch, p.LeaderID, out)
-	}
-	if q.era != era {
 		return
+	}
+	if p.LeaderEpoch == q.hard.Term && p.LeaderID != q.cfg.Self && q.isVoter(p.LeaderID) {
+		q.election.heardOf = p.LeaderID
 	}
 	q.countVote(now, c.peer, p.VoteGranted && p.ErrorCode == codeNone, out)
 }
@@ -106,8 +108,12 @@ func (q *Quorum) countVote(now core.Time, voter int32, granted bool, out *Out) {
 
 // lostElection goes back to the leader that others still hear, or tries again after a while.
 func (q *Quorum) lostElection(now core.Time, out *Out) {
-	if q.role == prospective && q.leaderID != None {
-		q.follow(now, q.leaderID, out)
+	id := q.election.heardOf
+	if id == None {
+		id = q.leaderID
+	}
+	if id != None {
+		q.follow(now, id, q.cfg.Retry, out)
 		return
 	}
 	q.electionAt = core.Earlier(q.electionAt, now.Add(q.cfg.Retry+q.draw(q.cfg.ElectionMin)))

@@ -16,6 +16,7 @@ import (
 type fetchState struct {
 	token    uint64         // of the call that is not answered yet, 0 if there is none
 	at       core.Time      // when the next may be sent
+	hw       int64          // the leader's high watermark, as last heard
 	round    int32          // of the leader's last answer, handed back to it: see replica.confirmed
 	snapshot *snapshotFetch // a snapshot is being fetched, not records
 }
@@ -99,16 +100,23 @@ func (q *Quorum) onFetchResponse(now core.Time, c call, m *kmsg.FetchResponse, b
 	case len(batches) > 0:
 		q.appendFetched(now, c, batches, p.HighWatermark, out)
 	default:
-		q.setHighWatermark(min(p.HighWatermark, q.log.end), out)
+		q.fetch.hw = p.HighWatermark
+		q.followHighWatermark(out)
 	}
 	q.fetchNow(now, out)
+}
+
+// followHighWatermark commits what the leader has committed, as far as it has come into this node's own file: what
+// could still fail to get there could not be taken back from the image.
+func (q *Quorum) followHighWatermark(out *Out) {
+	q.setHighWatermark(min(q.fetch.hw, q.written), out)
 }
 
 // leaderAnswered notes that the leader of this term was heard. It returns false if that is news to an observer, who
 // asks again as a follower.
 func (q *Quorum) leaderAnswered(now core.Time, c call, out *Out) bool {
 	if q.role != follower {
-		q.follow(now, c.peer, out)
+		q.follow(now, c.peer, 0, out)
 		return false
 	}
 	q.fetch.token, q.fetch.at = 0, now
@@ -131,12 +139,11 @@ func (q *Quorum) onFetchRefused(now core.Time, c call, code int16, leaderID, ter
 		return
 	}
 	// The leader of this term has stepped down, so only a new term can have one.
-	q.heardAt = neverHeard
+	q.unattach(now)
 	if q.voter {
 		q.askPreVotes(now, out)
 		return
 	}
-	q.unattach(now)
 	q.fetch.at = now.Add(q.cfg.Retry)
 }
 
@@ -168,7 +175,8 @@ func (q *Quorum) appendFetched(now core.Time, c call, batches []record.Batch, hw
 	}
 	q.log.append(batches)
 	out.Log = append(out.Log, Append{Batches: batches})
-	q.setHighWatermark(min(hw, q.log.end), out)
+	q.fetch.hw = hw
+	q.followHighWatermark(out)
 }
 
 // onBeginEpoch hears of a leader from itself.
@@ -219,7 +227,7 @@ func (q *Quorum) begun(now core.Time, leaderID, term int32, out *Out) int16 {
 	}
 	q.observe(now, term, leaderID, out)
 	if q.role != follower {
-		q.follow(now, leaderID, out)
+		q.follow(now, leaderID, 0, out)
 	}
 	q.heardAt = now
 	q.resetElection(now)

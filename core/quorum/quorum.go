@@ -177,7 +177,7 @@ func (q *Quorum) become(r role, leaderID int32) {
 	q.role, q.leaderID = r, leaderID
 	q.era++
 	q.fetch = fetchState{at: core.Never}
-	q.election = election{}
+	q.election = election{heardOf: None}
 }
 
 // observe takes note of a term, and of the leader in it as far as told, that came with a message. It
@@ -190,7 +190,7 @@ func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) bool {
 		q.enterTerm(now, term, out)
 	}
 	if term == q.hard.Term && leaderID != None && q.leaderID == None {
-		q.follow(now, leaderID, out)
+		q.follow(now, leaderID, 0, out)
 	}
 	return term == q.hard.Term
 }
@@ -212,15 +212,15 @@ func (q *Quorum) unattach(now core.Time) {
 	}
 }
 
-// follow makes this node a follower of leaderID in the current term.
-func (q *Quorum) follow(now core.Time, leaderID int32, out *Out) {
+// follow makes this node a follower of leaderID in the current term, which fetches after a pause.
+func (q *Quorum) follow(now core.Time, leaderID int32, pause time.Duration, out *Out) {
 	if q.leaderID != leaderID {
 		q.heardAt = neverHeard
 		note(out, Info, "following the leader of the metadata quorum", "leader", leaderID, "epoch", q.hard.Term)
 	}
 	q.become(follower, leaderID)
 	q.resetElection(now)
-	q.fetch.at = now
+	q.fetch.at = now.Add(pause)
 	q.fetchNow(now, out)
 }
 

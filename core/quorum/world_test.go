@@ -73,6 +73,7 @@ type disk struct {
 	ops      []LogOp
 	snaps    []*Snapshot
 	broken   bool // appends fail
+	failed   bool // one has
 }
 
 type saveOp struct {
@@ -101,7 +102,7 @@ func (w *world) node(id int32) *node { return w.nodes[id-1] }
 func (n *node) start() {
 	n.life++
 	n.asked = map[uint64]*packet{}
-	n.disk.saves, n.disk.ops, n.disk.snaps = nil, nil, nil
+	n.disk.saves, n.disk.ops, n.disk.snaps, n.disk.failed = nil, nil, nil, false
 	hard, err := DecodeHardState(n.disk.hard)
 	if err != nil {
 		panic(err)
@@ -348,13 +349,14 @@ func (w *world) advance(limit core.Time) bool {
 
 // settle delivers what is in flight on links that are not held, and what comes of it, until nothing is.
 func (w *world) settle() {
-	for {
+	for range 100_000 {
 		at := slices.IndexFunc(w.net, func(p *packet) bool { return !w.held[[2]int32{p.from, p.to}] })
 		if at < 0 {
 			return
 		}
 		w.deliver(w.net[at])
 	}
+	w.check.fail("messages without end: %s", describe(w.net[0]))
 }
 
 // run lets time pass for d, with messages taking no time, one event after another.
@@ -429,9 +431,12 @@ func (n *node) logStep(op LogOp) {
 	d := &n.disk
 	switch op := op.(type) {
 	case Append:
+		if d.failed {
+			return // a host drops what follows an append that failed, until a Truncate comes
+		}
 		if d.broken {
 			end := d.end()
-			d.ops = dropAppends(d.ops)
+			d.failed = true
 			n.do(func(out *Out) { n.q.AppendFailed(n.w.now, end, errors.New("no space"), out) })
 			return
 		}
@@ -444,6 +449,7 @@ func (n *node) logStep(op LogOp) {
 		end := d.end()
 		n.do(func(out *Out) { n.q.Written(n.w.now, end, out) })
 	case Truncate:
+		d.failed = false
 		for len(d.batches) > 0 && d.end() > op.To {
 			d.batches = d.batches[:len(d.batches)-1]
 		}
@@ -451,7 +457,7 @@ func (n *node) logStep(op LogOp) {
 		end := d.end()
 		n.do(func(out *Out) { n.q.Truncated(n.w.now, end, out) })
 	case Reset:
-		d.start, d.batches, d.synced = op.Start, nil, 0
+		d.start, d.batches, d.synced, d.failed = op.Start, nil, 0, false
 		n.do(func(out *Out) { n.q.Truncated(n.w.now, op.Start, out) })
 	case DropPrefix:
 		for len(d.batches) > 0 && d.batches[0].NextOffset() <= op.Start {
@@ -460,16 +466,6 @@ func (n *node) logStep(op LogOp) {
 		}
 		d.start = op.Start
 	}
-}
-
-// dropAppends is what a host does with what follows an append that failed, until a Truncate comes.
-func dropAppends(ops []LogOp) []LogOp {
-	for i, op := range ops {
-		if _, ok := op.(Append); !ok {
-			return ops[i:]
-		}
-	}
-	return nil
 }
 
 func recode(m kmsg.Request) kmsg.Request {
