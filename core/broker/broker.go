@@ -60,6 +60,7 @@ type Broker struct {
 	timers       *timers
 	tokens       Token
 	answers      map[Token]func(Input)
+	fetchers     map[int32]*fetcher  // by leader
 	peerRequests map[uint64]*request // of the quorum, unanswered
 	waiters      replica.Waiter
 	producing    map[replica.Waiter]*pendingProduce

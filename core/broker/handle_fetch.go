@@ -23,12 +23,13 @@ type fetch struct {
 	session *fetchSession // nil if there is none
 	created bool          // the session was made by this request: all partitions are in the answer
 	parts   []*fetchPart
+	replica bool // a follower's
 }
 
 func handleFetch(b *Broker, q *request) {
 	m := q.Msg.(*kmsg.FetchRequest)
 	if q.Peer {
-		handleQuorum(b, q)
+		handlePeerFetch(b, q)
 		return
 	}
 	parts, session, code := b.sessions.resolve(b.now, m)
@@ -40,8 +41,12 @@ func handleFetch(b *Broker, q *request) {
 	}
 	f := fetch{q: q, m: m, session: session, parts: parts}
 	f.created = session != nil && m.SessionEpoch == 0
-	d := b.decideFetch(&f)
-	if m.MaxWaitMillis <= 0 || len(parts) == 0 || d.urgent || d.bytes >= int64(m.MinBytes) {
+	b.serveFetch(f, b.decideFetch(&f))
+}
+
+// serveFetch answers now if there is enough to read, or nothing to wait for, and else parks the fetch.
+func (b *Broker) serveFetch(f fetch, d fetchDecisions) {
+	if f.m.MaxWaitMillis <= 0 || len(f.parts) == 0 || d.enough(&f) {
 		b.answerFetch(&f, d)
 		return
 	}
@@ -60,24 +65,43 @@ type partDecision struct {
 	part *partition // nil where there is none
 }
 
+func (d *fetchDecisions) enough(f *fetch) bool { return d.urgent || d.bytes >= int64(f.m.MinBytes) }
+
+// count adds one partition's decision to the whole.
+func (d *fetchDecisions) count(p *fetchPart, e *partDecision) {
+	if e.Code != errNone || e.Diverging != nil || e.News {
+		d.urgent = true
+	}
+	if e.Limit > p.offset {
+		d.bytes += e.Bytes
+	}
+}
+
+// locate finds the partition that p names, or fills in the error.
+func (b *Broker) locate(f *fetch, p *fetchPart, e *partDecision) bool {
+	var code int16
+	e.part, code = b.findPartition(p.key.topic, p.key.id, f.q.version >= 13, p.key.index)
+	if code != errNone {
+		e.FetchDecision = replica.FetchDecision{Code: code, HighWatermark: -1, LastStable: -1, LogStart: -1}
+	}
+	return code == errNone
+}
+
+// decideFetch looks at each partition as it is now. It changes nothing.
 func (b *Broker) decideFetch(f *fetch) fetchDecisions {
 	d := fetchDecisions{each: make([]partDecision, len(f.parts))}
 	for i, p := range f.parts {
 		e := &d.each[i]
-		var code int16
-		e.part, code = b.findPartition(p.key.topic, p.key.id, f.q.version >= 13, p.key.index)
-		if code != errNone {
-			e.FetchDecision = replica.FetchDecision{Code: code, HighWatermark: -1, LastStable: -1, LogStart: -1}
+		if !b.locate(f, p, e) {
 			d.urgent = true
 			continue
 		}
-		e.FetchDecision = e.part.replica.ConsumerFetch(b.now, p.offset, p.leaderEpoch, p.lastFetchedEpoch, f.m.IsolationLevel == 1)
-		if e.Code != errNone || e.Diverging != nil {
-			d.urgent = true
+		if f.replica {
+			e.FetchDecision = e.part.replica.FollowerRead(b.now, f.m.ReplicaState.ID, f.m.ReplicaState.Epoch, followerAsk(p))
+		} else {
+			e.FetchDecision = e.part.replica.ConsumerFetch(b.now, p.offset, p.leaderEpoch, p.lastFetchedEpoch, f.m.IsolationLevel == 1)
 		}
-		if e.Limit > p.offset {
-			d.bytes += e.Bytes
-		}
+		d.count(p, e)
 	}
 	return d
 }
@@ -86,9 +110,13 @@ func (b *Broker) parkFetch(f fetch) {
 	pf := &parkedFetch{fetch: f}
 	for _, p := range f.parts {
 		part, code := b.findPartition(p.key.topic, p.key.id, f.q.version >= 13, p.key.index)
-		if code == errNone {
+		if code != errNone {
+			continue
+		}
+		if pf.on = append(pf.on, part); f.replica {
+			part.followers = append(part.followers, pf)
+		} else {
 			part.fetches = append(part.fetches, pf)
-			pf.on = append(pf.on, part)
 		}
 	}
 	f.q.drop = func() { b.unparkFetch(pf) }
@@ -102,21 +130,28 @@ func (b *Broker) parkFetch(f fetch) {
 func (b *Broker) unparkFetch(pf *parkedFetch) {
 	b.timers.cancel(pf.timer)
 	for _, part := range pf.on {
-		part.fetches = slices.DeleteFunc(part.fetches, func(x *parkedFetch) bool { return x == pf })
+		same := func(x *parkedFetch) bool { return x == pf }
+		part.fetches = slices.DeleteFunc(part.fetches, same)
+		part.followers = slices.DeleteFunc(part.followers, same)
 	}
 	pf.on = nil
 }
 
-// wakeFetches looks again at what waits on a partition, which has more to read or changed its role.
-func (b *Broker) wakeFetches(p *partition) {
-	if len(p.fetches) == 0 {
+// wakeFetches looks again at clients' fetches that wait on a partition: there is more to read, or its role changed.
+func (b *Broker) wakeFetches(p *partition) { b.wake(p.fetches) }
+
+// wakeFollowers looks again at followers' fetches that wait on a partition.
+func (b *Broker) wakeFollowers(p *partition) { b.wake(p.followers) }
+
+func (b *Broker) wake(waiting []*parkedFetch) {
+	if len(waiting) == 0 {
 		return
 	}
-	for _, pf := range slices.Clone(p.fetches) {
+	for _, pf := range slices.Clone(waiting) {
 		if pf.q.done {
 			continue
 		}
-		if d := b.decideFetch(&pf.fetch); d.urgent || d.bytes >= int64(pf.m.MinBytes) {
+		if d := b.decideFetch(&pf.fetch); d.enough(&pf.fetch) {
 			b.unparkFetch(pf)
 			b.answerFetch(&pf.fetch, d)
 		}
@@ -142,6 +177,9 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 			continue
 		}
 		p.told, p.toldHW, p.toldLogStart = e.Code == errNone, e.HighWatermark, e.LogStart
+		if f.replica && e.Code == errNone {
+			e.part.replica.Told(f.m.ReplicaState.ID, e.HighWatermark)
+		}
 		t := fetchTopic(resp, &p.key)
 		if reads {
 			out.Reads = append(out.Reads, Read{Topic: len(resp.Topics) - 1, Partition: len(t.Partitions),

@@ -14,15 +14,16 @@ import (
 
 // partition is one replica that this broker keeps, with its log and what waits on it.
 type partition struct {
-	id      core.Partition
-	topic   string
-	replica *replica.Replica // nil until the log is open
-	state   *controller.Partition
-	config  config.TopicConfig
-	fetches []*parkedFetch
-	due     core.Time // when the replica wants a Tick; see deadlines
-	saved   int64     // log end offset of the last producer snapshot
-	gone    bool      // its topic is deleted, or its replica moved elsewhere
+	id                 core.Partition
+	topic              string
+	replica            *replica.Replica // nil until the log is open
+	state              *controller.Partition
+	config             config.TopicConfig
+	fetches, followers []*parkedFetch // clients' and followers' fetches that wait on it
+	wanting, asking    bool           // as a follower: has something to ask of its leader, and: has asked
+	due                core.Time      // when the replica wants a Tick; see deadlines
+	saved              int64          // log end offset of the last producer snapshot
+	gone               bool           // its topic is deleted, or its replica moved elsewhere
 }
 
 // isInternalTopic reports whether a topic is the broker's own: clients may read it, and only the broker writes it.
@@ -89,11 +90,12 @@ func (b *Broker) dropPartition(p *partition) {
 		return
 	}
 	p.gone = true
-	if p.replica != nil { // whoever waits on it is told that the leader is elsewhere, and finds the topic gone
+	if p.replica != nil { // who waits on it is told that the leader is elsewhere, and finds the topic gone
 		p.replica.Apply(b.now, replica.PartitionState{Leader: controller.NoLeader,
 			LeaderEpoch: p.replica.LeaderEpoch() + 1, PartitionEpoch: p.state.Epoch + 1}, &b.rout)
 		b.carryOut(p)
 		b.wakeFetches(p)
+		b.wakeFollowers(p)
 	}
 	b.deadline.drop(p)
 	delete(b.parts, p.id)
@@ -207,8 +209,14 @@ func (b *Broker) carryOut(p *partition) {
 	if out.Propose != nil {
 		b.proposeISR(p, out.Propose)
 	}
-	if out.Readable || out.Written {
+	if out.Readable {
 		b.wakeFetches(p)
+	}
+	if out.Readable || out.Written {
+		b.wakeFollowers(p)
+	}
+	if out.Fetch {
+		b.wantFetch(p)
 	}
 }
 

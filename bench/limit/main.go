@@ -1,0 +1,157 @@
+// Command limit measures how near the broker comes to what the machine can do.
+// For requests of 16 KB, 128 KB and 1 MB of 1 KB messages it sends the same
+// bytes, from prebuilt and pipelined requests, to a plain program that only
+// reads, checks and appends (server.go) and to the broker, in turn, and divides.
+// Fetch is measured against a plain sendfile in the same way, and produce with
+// sync before ack against a loop of write and fdatasync.
+//
+// Machines are noisy: a ratio is the median over the rounds, each of which runs
+// both sides within seconds; CPU seconds per GB are those of the server process alone.
+//
+//	go run ./bench/limit [-mb 512] [-rounds 5] [-dir DIR]
+package main
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+func main() {
+	serveWhat := flag.String("serve", "", "internal: run a plain program, produce or fetch")
+	file := flag.String("file", "", "internal: its file")
+	mb := flag.Int("mb", 512, "megabytes that each side moves in each round")
+	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
+	dir := flag.String("dir", "", "where to put files (default: a temporary directory, removed at the end)")
+	flag.Parse()
+	var err error
+	if *serveWhat != "" {
+		err = serve(*serveWhat, *file)
+	} else {
+		err = run(*dir, *mb<<20, *rounds)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "limit:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, bytes, rounds int) error {
+	if dir == "" {
+		tmp, err := os.MkdirTemp("", "lockstep-limit-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(tmp)
+		dir = tmp
+	}
+	b, err := newBench(dir, bytes, rounds)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	fmt.Printf("%-14s %9s %12s %12s %8s %14s %14s %8s\n", "what", "request", "limit MB/s", "broker MB/s", "ratio", "limit cpu s/GB", "broker cpu s/GB", "ratio")
+	var last struct{ produce, fetch, sync result }
+	for _, size := range []int{16 << 10, 128 << 10, 1 << 20} {
+		if last.produce, err = b.produce(size); err != nil {
+			return fmt.Errorf("produce, %d bytes: %w", size, err)
+		}
+		if last.fetch, err = b.fetch(size); err != nil {
+			return fmt.Errorf("fetch, %d bytes: %w", size, err)
+		}
+		if last.sync, err = b.produceSync(size); err != nil {
+			return fmt.Errorf("produce with sync, %d bytes: %w", size, err)
+		}
+	}
+	fmt.Printf("sync_ratio=%.2f\n", last.sync.ratio)
+	fmt.Printf("produce_ratio=%.2f fetch_ratio=%.2f produce_cpu_ratio=%.2f fetch_cpu_ratio=%.2f\n",
+		last.produce.ratio, last.fetch.ratio, last.produce.cpuRatio, last.fetch.cpuRatio)
+	return nil
+}
+
+// measure is one side of one round.
+type measure struct {
+	wall, cpu time.Duration
+}
+
+// timed runs do and measures it, with the CPU time of p if there is one.
+func timed(p *process, do func() error) (m measure, err error) {
+	before := time.Duration(0)
+	if p != nil {
+		if before, err = p.cpu(); err != nil {
+			return m, err
+		}
+	}
+	begin := time.Now()
+	if err := do(); err != nil {
+		return m, err
+	}
+	m.wall = time.Since(begin)
+	if p != nil {
+		after, err := p.cpu()
+		if err != nil {
+			return m, err
+		}
+		m.cpu = after - before
+	}
+	return m, nil
+}
+
+// result is what the rounds of one comparison come to.
+type result struct{ ratio, cpuRatio float64 }
+
+// compare alternates the two sides and prints and returns the medians.
+func (b *bench) compare(what string, size int, limit, broker func() (measure, error)) (result, error) {
+	var limits, brokers []measure
+	for i := range b.rounds + 1 { // the first warms up
+		l, err := limit()
+		if err != nil {
+			return result{}, fmt.Errorf("limit: %w", err)
+		}
+		k, err := broker()
+		if err != nil {
+			return result{}, fmt.Errorf("broker: %w", err)
+		}
+		if i > 0 {
+			limits, brokers = append(limits, l), append(brokers, k)
+		}
+	}
+	var r result
+	r.ratio = median(b.rounds, func(i int) float64 { return limits[i].wall.Seconds() / brokers[i].wall.Seconds() })
+	r.cpuRatio = median(b.rounds, func(i int) float64 { return brokers[i].cpu.Seconds() / max(limits[i].cpu.Seconds(), 0.01) })
+	rate := func(of []measure) float64 {
+		return median(b.rounds, func(i int) float64 { return float64(b.bytes) / 1e6 / of[i].wall.Seconds() })
+	}
+	cpu := func(of []measure) float64 {
+		return median(b.rounds, func(i int) float64 { return of[i].cpu.Seconds() / float64(b.bytes) * 1e9 })
+	}
+	fmt.Printf("%-14s %9d %12.0f %12.0f %8.2f %14.2f %14.2f %8.2f\n", what, size, rate(limits), rate(brokers), r.ratio, cpu(limits), cpu(brokers), r.cpuRatio)
+	return r, nil
+}
+
+func median(n int, of func(i int) float64) float64 {
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = of(i)
+	}
+	slices.Sort(v)
+	if n%2 == 1 {
+		return v[n/2]
+	}
+	return (v[n/2-1] + v[n/2]) / 2
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// prefixed puts a length before the words, as every frame has it.
+func prefixed(words ...uint32) []byte {
+	f := binary.BigEndian.AppendUint32(nil, uint32(4*len(words)))
+	for _, w := range words {
+		f = binary.BigEndian.AppendUint32(f, w)
+	}
+	return f
+}

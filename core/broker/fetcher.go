@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"slices"
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/log"
+	"lockstep/core/record"
+	"lockstep/core/replica"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// fetcher pulls from one leader for all partitions that follow it: one way to move records, the same Fetch as a
+// client's, with a replica id. Few calls are under way at once: one waits at the leader for news of most
+// partitions, the others serve those that joined since or catch up, so that these do not hold up the live tail.
+type fetcher struct {
+	leader int32
+	calls  int // under way
+	wants  []*partition
+	paused *timer // after a failure
+}
+
+const (
+	// fetcherCalls is how many calls to one leader are under way at most.
+	fetcherCalls = 3
+	// fetcherRetry is the pause after a call, or a partition, that failed.
+	fetcherRetry = 50 * time.Millisecond
+)
+
+// wantFetch notes that p has something to ask of its leader, and asks if a call is free.
+func (b *Broker) wantFetch(p *partition) {
+	if p.asking || p.gone {
+		return
+	}
+	leader := p.replica.Leader()
+	f := b.fetchers[leader]
+	if f == nil {
+		f = &fetcher{leader: leader}
+		b.fetchers[leader] = f
+	}
+	if !p.wanting {
+		p.wanting = true
+		f.wants = append(f.wants, p)
+	}
+	b.pull(f)
+}
+
+// pull sends one call for all partitions that want something and have no question open.
+func (b *Broker) pull(f *fetcher) {
+	if f.calls >= fetcherCalls || f.paused != nil || len(f.wants) == 0 || b.membership.epoch < 0 {
+		return
+	}
+	wants := f.wants
+	f.wants = nil
+	asks := make([]fetchAsk, 0, len(wants))
+	for _, p := range wants {
+		p.wanting = false
+		if p.gone || p.asking || p.replica.Leader() != f.leader {
+			continue
+		}
+		if a, ok := p.replica.WantFetch(); ok {
+			p.asking = true
+			asks = append(asks, fetchAsk{p, a})
+		}
+	}
+	if len(asks) == 0 {
+		return
+	}
+	slices.SortFunc(asks, func(x, y fetchAsk) int { return x.part.id.Compare(y.part.id) })
+	f.calls++
+	b.out.Add(Call{Peer: f.leader, Msg: b.fetchRequest(asks), Token: b.ask(func(in Input) {
+		f.calls--
+		b.onFetched(f, asks, in.(Answer))
+	})})
+}
+
+// fetchAsk is what was asked for one partition.
+type fetchAsk struct {
+	part *partition
+	ask  replica.FetchAsk
+}
+
+func (b *Broker) fetchRequest(asks []fetchAsk) *kmsg.FetchRequest {
+	r := kmsg.NewPtrFetchRequest()
+	r.Version = 17
+	r.ReplicaState.ID, r.ReplicaState.Epoch = b.cfg.NodeID, b.membership.epoch
+	r.MaxWaitMillis = int32(b.settings.ReplicaFetchWaitMax.Milliseconds())
+	r.MinBytes, r.MaxBytes = b.settings.ReplicaFetchMinBytes, b.settings.ReplicaFetchRespBytes
+	r.SessionEpoch = -1
+	for i := range asks {
+		a := &asks[i]
+		if n := len(r.Topics); n == 0 || r.Topics[n-1].TopicID != a.part.id.Topic {
+			t := kmsg.NewFetchRequestTopic()
+			t.TopicID = a.part.id.Topic
+			r.Topics = append(r.Topics, t)
+		}
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset, p.LogStartOffset = a.part.id.Index, a.ask.Offset, a.ask.LogStart
+		p.CurrentLeaderEpoch, p.LastFetchedEpoch = a.ask.LeaderEpoch, a.ask.LastFetchedEpoch
+		p.PartitionMaxBytes = b.settings.ReplicaFetchMaxBytes
+		t := &r.Topics[len(r.Topics)-1]
+		t.Partitions = append(t.Partitions, p)
+	}
+	return r
+}
+
+// onFetched hands each partition its part of the answer. What the answer leaves out is asked again.
+func (b *Broker) onFetched(f *fetcher, asks []fetchAsk, a Answer) {
+	for i := range asks {
+		asks[i].part.asking = false
+	}
+	failed := a.Err != nil
+	if resp, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {
+		failed = resp.ErrorCode != errNone || b.takeFetched(asks, resp, a.Batches)
+	}
+	if failed && f.paused == nil {
+		f.paused = b.timers.set(b.now.Add(fetcherRetry), func() {
+			f.paused = nil
+			b.pull(f)
+		})
+	}
+	for i := range asks {
+		if p := asks[i].part; !p.gone && p.replica.Role() == replica.Follower {
+			b.wantFetch(p)
+		}
+	}
+}
+
+// takeFetched gives the partitions of a response to their replicas, and reports whether any had an error.
+func (b *Broker) takeFetched(asks []fetchAsk, resp *kmsg.FetchResponse, batches [][]record.Batch) (failed bool) {
+	next, at := 0, 0
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		for j := range t.Partitions {
+			r := &t.Partitions[j]
+			id := core.Partition{Topic: t.TopicID, Index: r.Partition}
+			for at < len(asks) && asks[at].part.id != id {
+				at++
+			}
+			if at == len(asks) {
+				return true // not in the order asked
+			}
+			ans := replica.FetchAnswer{Code: r.ErrorCode, HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset}
+			if next < len(batches) {
+				ans.Batches = batches[next]
+			}
+			next++
+			if r.DivergingEpoch.Epoch >= 0 {
+				ans.Diverging = &log.EpochStart{Epoch: r.DivergingEpoch.Epoch, Start: r.DivergingEpoch.EndOffset}
+			}
+			failed = failed || ans.Code != errNone
+			if p := asks[at].part; !p.gone {
+				p.replica.Fetched(b.now, b.wall, asks[at].ask, ans, &b.rout)
+				b.carryOut(p)
+			}
+		}
+	}
+	return failed
+}
