@@ -144,11 +144,11 @@ func (o *Op) fetched() string {
 			if i > 0 {
 				b.WriteByte(' ')
 			}
-			fmt.Fprintf(&b, "%d:%s", r.Offset, value(r.Value))
+			fmt.Fprintf(&b, "%d:%s", r.Offset, show(r.Value))
 		}
 	default:
 		first, last := o.Records[0], o.Records[n-1]
-		fmt.Fprintf(&b, "%d:%s … %d:%s", first.Offset, value(first.Value), last.Offset, value(last.Value))
+		fmt.Fprintf(&b, "%d:%s … %d:%s", first.Offset, show(first.Value), last.Offset, show(last.Value))
 	}
 	if o.HighWatermark >= 0 {
 		fmt.Fprintf(&b, ", high watermark %d", o.HighWatermark)
@@ -159,7 +159,7 @@ func (o *Op) fetched() string {
 	return b.String()
 }
 
-func value(v int64) string {
+func show(v int64) string {
 	if v == NoValue {
 		return "unreadable"
 	}
@@ -173,11 +173,11 @@ func values(vs []int64) string {
 	if len(vs) <= 3 {
 		s := make([]string, len(vs))
 		for i, v := range vs {
-			s[i] = value(v)
+			s[i] = show(v)
 		}
 		return strings.Join(s, " ")
 	}
-	return value(vs[0]) + " … " + value(vs[len(vs)-1])
+	return show(vs[0]) + " … " + show(vs[len(vs)-1])
 }
 
 // instant prints nanoseconds as seconds, exactly.

@@ -1,0 +1,49 @@
+package linearizability
+
+// cell is what is known of one offset.
+type cell struct {
+	value int64
+	claim int32 // the operation that said so first; truthClaim for the truth
+	set   bool
+}
+
+// truthClaim stands for the truth where an operation's index is wanted.
+const truthClaim = int32(-1)
+
+const pageBits = 9
+
+type page [1 << pageBits]cell
+
+// cells maps offsets to cells: a table of pages, so that dense offsets cost an
+// index and far apart ones little memory.
+type cells struct {
+	pages map[int64]*page
+	last  *page // the page used last, and its number
+	num   int64
+}
+
+// at returns the cell of an offset, making it.
+func (c *cells) at(offset int64) *cell {
+	n := offset >> pageBits
+	if c.last == nil || c.num != n {
+		if c.pages == nil {
+			c.pages = map[int64]*page{}
+		}
+		p := c.pages[n]
+		if p == nil {
+			p = new(page)
+			c.pages[n] = p
+		}
+		c.last, c.num = p, n
+	}
+	return &c.last[offset&(1<<pageBits-1)]
+}
+
+// get returns the cell of an offset; an unset one if nothing is known of it.
+func (c *cells) get(offset int64) cell {
+	p := c.pages[offset>>pageBits]
+	if p == nil {
+		return cell{}
+	}
+	return p[offset&(1<<pageBits-1)]
+}
