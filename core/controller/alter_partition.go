@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"slices"
+
+	"lockstep/core"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// alterPartition takes a leader's proposal of a new in-sync set (rule 7;
+// KIP-497, KIP-841, KIP-903). As an extension among Lockstep's brokers, an
+// empty set says that the leader's own log is damaged (rule 15): its replica
+// leaves the in-sync set and is eligible for nothing until it has caught up anew.
+func (c *Controller) alterPartition(req *kmsg.AlterPartitionRequest) *kmsg.AlterPartitionResponse {
+	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
+	if c.checkBrokerEpoch(req.BrokerID, req.BrokerEpoch) != codeNone {
+		resp.ErrorCode = codeStaleBrokerEpoch
+		return resp
+	}
+	for _, rt := range req.Topics {
+		t := kmsg.NewAlterPartitionResponseTopic()
+		t.Topic, t.TopidID = rt.Topic, rt.TopicID
+		id := core.TopicID(rt.TopicID)
+		if topic := c.spec.Topic(rt.Topic); req.Version < 2 && topic != nil {
+			id = topic.ID
+		}
+		known := c.spec.TopicByID(id) != nil
+		for i := range rt.Partitions {
+			rp := &rt.Partitions[i]
+			p := kmsg.NewAlterPartitionResponseTopicPartition()
+			p.Partition = rp.Partition
+			switch {
+			case !known && req.Version >= 2:
+				p.ErrorCode = codeUnknownTopicID
+			case !known:
+				p.ErrorCode = codeUnknownTopicOrPartition
+			default:
+				c.alterISR(req.BrokerID, core.Partition{Topic: id, Index: rp.Partition}, rp, &p)
+			}
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
+}
+
+func (c *Controller) alterISR(from int32, id core.Partition, rp *kmsg.AlterPartitionRequestTopicPartition, out *kmsg.AlterPartitionResponseTopicPartition) {
+	p := c.spec.Partition(id)
+	isr := rp.NewEpochISR
+	for _, n := range rp.NewISR { // versions 0 to 2
+		isr = append(isr, kmsg.AlterPartitionRequestTopicPartitionNewEpochISR{BrokerID: n, BrokerEpoch: -1})
+	}
+	if out.ErrorCode = c.checkISR(from, p, rp, isr); out.ErrorCode != codeNone {
+		return
+	}
+	ch := choice{recovered: rp.LeaderRecoveryState == 0}
+	if len(isr) == 0 {
+		c.log(levelError, "the leader's log is damaged: its replica is set aside", "topic", c.spec.topicName(p.Topic),
+			"partition", p.Index, "broker", from)
+		ch = choice{without: from, taking: true, distrust: true, wiped: true}
+	}
+	for _, m := range isr {
+		ch.isr = append(ch.isr, m.BrokerID)
+	}
+	c.reconsider(p, ch)
+	p = c.spec.Partition(id)
+	out.LeaderID, out.LeaderEpoch, out.PartitionEpoch, out.ISR = p.Leader, p.LeaderEpoch, p.Epoch, p.ISR
+	if p.Recovering {
+		out.LeaderRecoveryState = 1
+	}
+}
+
+// checkISR returns the error code that refuses a proposal, or 0.
+func (c *Controller) checkISR(from int32, p *Partition, rp *kmsg.AlterPartitionRequestTopicPartition, isr []kmsg.AlterPartitionRequestTopicPartitionNewEpochISR) int16 {
+	switch {
+	case p == nil:
+		return codeUnknownTopicOrPartition
+	case rp.LeaderEpoch > p.LeaderEpoch || rp.PartitionEpoch > p.Epoch:
+		return codeNotController // the asker knows of decisions that are unknown here: another controller made them (A31)
+	case rp.LeaderEpoch < p.LeaderEpoch:
+		return codeFencedLeaderEpoch
+	case from != p.Leader:
+		return codeInvalidRequest
+	case rp.PartitionEpoch < p.Epoch:
+		return codeInvalidUpdateVersion
+	case len(isr) == 0:
+		return codeNone
+	}
+	ids := make([]int32, len(isr))
+	for i, m := range isr {
+		ids[i] = m.BrokerID
+	}
+	switch {
+	case !subset(ids, p.Replicas) || hasDuplicates(ids) || !slices.Contains(ids, p.Leader):
+		return codeInvalidRequest
+	case rp.LeaderRecoveryState < 0 || rp.LeaderRecoveryState > 1:
+		return codeInvalidRequest
+	case rp.LeaderRecoveryState == 1 && (!p.Recovering || len(ids) > 1):
+		return codeInvalidRequest
+	}
+	for _, m := range isr {
+		if !c.eligible(p, m.BrokerID, m.BrokerEpoch) {
+			return codeIneligibleReplica
+		}
+	}
+	return codeNone
+}
+
+// eligible reports whether a broker may be in the proposed in-sync set. Who is
+// in it already may stay while it is stopping; who joins must be live, and in
+// the very life in which it caught up (rule 7, museum A12).
+func (c *Controller) eligible(p *Partition, id int32, epoch int64) bool {
+	b := c.spec.Broker(id)
+	if slices.Contains(p.ISR, id) {
+		return b != nil && !b.Fenced && (epoch == -1 || epoch == b.Epoch)
+	}
+	return b.Active() && epoch == b.Epoch
+}
