@@ -57,7 +57,7 @@ func (b *Broker) propose(records [][]byte) {
 		b.controller.Proposed(last)
 	} else {
 		b.log(Warn, "metadata records could not be proposed", "error", err)
-		b.stepController(func(c *controllerCall) { c.Lost(b.now, c.out) })
+		b.stepController(func(c *controllerCall) { c.Refused(b.now, c.out) })
 	}
 	b.carryQuorum(&qout)
 }

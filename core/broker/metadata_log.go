@@ -99,7 +99,7 @@ func (b *Broker) loadMetadata(end int64) {
 	from, more := b.quorum.LoadFrom()
 	if !more {
 		b.controller = controller.New(controller.Settings{
-			NodeID: b.cfg.NodeID, Static: b.cfg.Static, Rand: b.cfg.Rand,
+			NodeID: b.cfg.NodeID, Incarnation: b.cfg.Incarnation, Static: b.cfg.Static, Rand: b.cfg.Rand,
 		}, b.image)
 		b.stepQuorum(func(q *quorumCall) { q.Start(b.now, q.out) })
 		b.join()
@@ -197,8 +197,10 @@ func (b *Broker) carryLeadership(out *quorum.Out) {
 	if b.controller == nil {
 		return
 	}
-	if out.LostLeadership || out.ProposalsDropped {
+	if out.LostLeadership {
 		b.stepController(func(c *controllerCall) { c.Lost(b.now, c.out) })
+	} else if out.ProposalsDropped {
+		b.stepController(func(c *controllerCall) { c.Dropped(b.now, out.DroppedFrom, c.out) })
 	}
 	if leads, active := b.quorum.Leading(); leads && active && !b.controller.Active() {
 		b.stepController(func(c *controllerCall) { c.Lead(b.now, c.out) })
