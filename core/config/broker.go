@@ -59,11 +59,11 @@ type BrokerConfig struct {
 	ElectionTimeout   time.Duration // controller.quorum.election.timeout.ms; up to twice as long at random
 	QuorumFetchWait   time.Duration // controller.quorum.fetch.wait.max.ms: Lockstep's own
 
-	ReplicaLagTimeMax            time.Duration // replica.lag.time.max.ms
-	ReplicaFetchWaitMax          time.Duration // replica.fetch.wait.max.ms
-	ReplicaFetchMinBytes         int32         // replica.fetch.min.bytes
-	ReplicaFetchMaxBytes         int32         // replica.fetch.max.bytes: per partition
-	ReplicaFetchResponseMaxBytes int32         // replica.fetch.response.max.bytes
+	ReplicaLagTimeMax     time.Duration // replica.lag.time.max.ms
+	ReplicaFetchWaitMax   time.Duration // replica.fetch.wait.max.ms
+	ReplicaFetchMinBytes  int32         // replica.fetch.min.bytes
+	ReplicaFetchMaxBytes  int32         // replica.fetch.max.bytes: per partition
+	ReplicaFetchRespBytes int32         // replica.fetch.response.max.bytes
 
 	ControlledShutdown    bool          // controlled.shutdown.enable
 	ShutdownGrace         time.Duration // controlled.shutdown.max.wait.ms: Lockstep's own

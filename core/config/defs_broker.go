@@ -117,7 +117,7 @@ func clusterDefs() []*Def {
 			func(c *BrokerConfig, n int64) { c.ReplicaFetchMaxBytes = int32(n) },
 			"How many bytes of one partition a follower's fetch takes, but for a first batch that is larger."),
 		ownInt("replica.fetch.response.max.bytes", "10485760", 0, maxInt,
-			func(c *BrokerConfig, n int64) { c.ReplicaFetchResponseMaxBytes = int32(n) },
+			func(c *BrokerConfig, n int64) { c.ReplicaFetchRespBytes = int32(n) },
 			"How many bytes a follower's fetch takes in all, but for a first batch that is larger."),
 		ownBool("controlled.shutdown.enable", "true", func(c *BrokerConfig, b bool) { c.ControlledShutdown = b },
 			"Whether a broker that stops hands its partitions over first."),

@@ -23,8 +23,8 @@ type Described struct {
 	Synonyms []Synonym
 }
 
-// wanted reports whether names, which are those asked for, has name; nil asks for all.
-func wanted(names []string, name string) bool { return names == nil || slices.Contains(names, name) }
+// wanted reports whether names, which are those asked for, has name; none asks for all.
+func wanted(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
 // DescribeTopic describes a topic's settings, those named or (nil) all, sorted by name.
 func DescribeTopic(overrides Values, broker *Layers, names []string) []Described {
