@@ -7,22 +7,23 @@ package net
 
 import "io"
 
-// Handler is told what happens on the connections of a listener. The calls for
-// one connection come one after another, on a goroutine of its own; those for
-// different connections come at once. A call that blocks stops the reading of
-// its connection.
+// Acceptor is told of the connections of a listener.
+type Acceptor interface {
+	// Opened returns who handles a new connection.
+	Opened(c Conn) Handler
+}
+
+// Handler is told what happens on one connection. The calls come one after
+// another, on a goroutine of the connection. A call that blocks stops its reading.
 type Handler interface {
-	// Opened is the first call for a connection.
-	Opened(c Conn)
 	// Admit sees the first HeadSize bytes of a frame of size bytes before the rest is
 	// read. An error closes the connection.
-	Admit(c Conn, head []byte, size int) (Admission, error)
+	Admit(head []byte, size int) (Admission, error)
 	// Frame takes a whole frame, and one reference to it. seq counts the frames of the
 	// connection from 0; each must be answered, by Conn.Answer. An error closes the connection.
-	Frame(c Conn, seq uint64, f Frame) error
-	// Closed is the last call for a connection. err is nil if the other side
-	// closed it between two frames.
-	Closed(c Conn, err error)
+	Frame(seq uint64, f Frame) error
+	// Closed is the last call. err is nil if the other side closed the connection between two frames.
+	Closed(err error)
 }
 
 // HeadSize is how many bytes of a frame Admit sees. A shorter frame closes its connection.

@@ -29,11 +29,12 @@ type conn struct {
 	host string
 
 	// Of the reading goroutine alone.
-	in    [512]byte // what arrived and is not part of a frame yet: in[inR:inW]
-	inR   int
-	inW   int
-	trust int // a frame up to this size gets its memory before it arrives
-	rd    readOp
+	handler net.Handler
+	in      [512]byte // what arrived and is not part of a frame yet: in[inR:inW]
+	inR     int
+	inW     int
+	trust   int // a frame up to this size gets its memory before it arrives
+	rd      readOp
 
 	mu        sync.Mutex
 	room      sync.Cond // signalled when answers went out, or at the end
@@ -195,5 +196,5 @@ func (c *conn) end(err error) {
 		err = nil
 	}
 	c.srv.remove(c)
-	c.srv.handler.Closed(c, err)
+	c.handler.Closed(err)
 }

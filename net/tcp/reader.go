@@ -48,7 +48,7 @@ func (c *conn) readFrame() error {
 		return err
 	}
 	head := c.in[c.inR+prefixSize : c.inR+prefixSize+net.HeadSize]
-	adm, err := c.srv.handler.Admit(c, head, size)
+	adm, err := c.handler.Admit(head, size)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *conn) readFrame() error {
 	}
 	c.trust = max(c.trust, min(2*size, c.srv.cfg.MaxFrameBytes))
 	seq := c.reserve()
-	if err := c.srv.handler.Frame(c, seq, f); err != nil {
+	if err := c.handler.Frame(seq, f); err != nil {
 		return err
 	}
 	if !adm.Pipelined {

@@ -55,7 +55,7 @@ var lastID atomic.Uint64
 // Server accepts connections on one address.
 type Server struct {
 	cfg      Config
-	handler  net.Handler
+	acceptor net.Acceptor
 	listener *gonet.TCPListener
 	now      atomic.Int64 // the janitor's clock, in nanoseconds; never 0
 	start    time.Time
@@ -73,14 +73,14 @@ type Server struct {
 
 // Listen binds addr ("host:port", port 0 takes a free one) and serves it until
 // Close or Shutdown.
-func Listen(addr string, h net.Handler, cfg Config) (*Server, error) {
+func Listen(addr string, a net.Acceptor, cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	l, err := gonet.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", addr, err)
 	}
 	s := &Server{
-		cfg: cfg, handler: h, listener: l.(*gonet.TCPListener), start: time.Now(), stop: make(chan struct{}),
+		cfg: cfg, acceptor: a, listener: l.(*gonet.TCPListener), start: time.Now(), stop: make(chan struct{}),
 		conns: make(map[uint64]*conn), perIP: make(map[string]int),
 	}
 	s.now.Store(1)
@@ -145,7 +145,7 @@ func (s *Server) admit(sock *gonet.TCPConn) {
 	}
 	go func() {
 		defer s.readers.Done()
-		s.handler.Opened(c)
+		c.handler = s.acceptor.Opened(c)
 		c.read()
 	}()
 }

@@ -27,7 +27,6 @@ type echo struct {
 	held   map[uint64][]heldFrame // by connection, while hold is set
 	hold   bool
 	closed chan error
-	opened int
 	adm    func(head []byte, size int) (net.Admission, error)
 	answer func(f net.Frame) net.Answer
 }
@@ -51,20 +50,22 @@ func (a echoAnswer) Write(w net.Writer) error {
 
 func (a echoAnswer) Done() { a.f.Release() }
 
-func (h *echo) Opened(net.Conn) {
-	h.mu.Lock()
-	h.opened++
-	h.mu.Unlock()
+func (h *echo) Opened(c net.Conn) net.Handler { return &echoConn{h, c} }
+
+type echoConn struct {
+	*echo
+	c net.Conn
 }
 
-func (h *echo) Admit(_ net.Conn, head []byte, size int) (net.Admission, error) {
+func (h *echoConn) Admit(head []byte, size int) (net.Admission, error) {
 	if h.adm != nil {
 		return h.adm(head, size)
 	}
 	return net.Admission{Cost: int64(size), Pipelined: true, Reuse: true}, nil
 }
 
-func (h *echo) Frame(c net.Conn, seq uint64, f net.Frame) error {
+func (h *echoConn) Frame(seq uint64, f net.Frame) error {
+	c := h.c
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.hold {
@@ -82,7 +83,7 @@ func (h *echo) make(f net.Frame) net.Answer {
 	return echoAnswer{f}
 }
 
-func (h *echo) Closed(_ net.Conn, err error) {
+func (h *echoConn) Closed(err error) {
 	select {
 	case h.closed <- err:
 	default:
@@ -459,6 +460,7 @@ func TestManyIdleConnections(t *testing.T) {
 	h := &echo{}
 	s := start(t, h, Config{})
 	var before, after runtime.MemStats
+	runtime.GC() // twice, for what earlier tests left in pools
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	conns := make([]*gonet.TCPConn, 2000)
