@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"lockstep/core/record"
@@ -119,16 +118,26 @@ func giveBuffer(buf []byte) {
 	}
 }
 
+// grow makes room for n more bytes. Where it must, it takes twice the memory
+// there was, so that all that is taken on the way is not more than twice what is
+// needed in the end; but no more than for most bytes.
+func grow(dst []byte, n, most int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst
+	}
+	size := max(len(dst)+n, min(max(2*cap(dst), minBuffer), len(dst)+most))
+	return append(make([]byte, 0, size), dst...)
+}
+
 // readAll appends all of r to dst, which grows as the data comes.
 func readAll(dst []byte, r io.Reader, limit int) ([]byte, error) {
 	from := len(dst)
 	for {
-		if len(dst) == cap(dst) {
-			dst = slices.Grow(dst, min(max(len(dst)-from, minBuffer), limit+1))
-		}
 		// One byte more than the limit may come, to see that it is exceeded.
-		room := dst[len(dst):min(cap(dst), from+limit+1)]
-		n, err := r.Read(room)
+		room := limit + 1 - (len(dst) - from)
+		dst = grow(dst, 1, room)
+		room = min(room, cap(dst)-len(dst))
+		n, err := r.Read(dst[len(dst) : len(dst)+room])
 		dst = dst[:len(dst)+n]
 		switch {
 		case len(dst)-from > limit:

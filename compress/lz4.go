@@ -154,13 +154,14 @@ var errLZ4Room = errors.New("no room for the lz4 block")
 // appendBlock appends one block, uncompressed, of at most room bytes.
 func (f *lz4Frame) appendBlock(dst, block []byte, stored bool, room int) ([]byte, error) {
 	if stored {
-		if len(block) > f.blockMax {
+		// Java takes a stored block of no bytes for the end of the frame.
+		if len(block) == 0 || len(block) > f.blockMax {
 			return dst, errLZ4Block
 		}
 		if len(block) > room {
 			return dst, errLZ4Room
 		}
-		return append(dst, block...), nil
+		return append(grow(dst, len(block), room), block...), nil
 	}
 	// The block does not say how long it is. Its frame's maximum would be far
 	// too much for most, so a guess is doubled until it fits.
@@ -168,7 +169,7 @@ func (f *lz4Frame) appendBlock(dst, block []byte, stored bool, room int) ([]byte
 	for guess := lz4FirstGuess * len(block); ; guess *= 2 {
 		guess = max(guess, cap(dst)-len(dst))
 		size := min(guess, most, room)
-		dst = slices.Grow(dst, size)
+		dst = grow(dst, size, room)
 		n, err := lz4.UncompressBlock(block, dst[len(dst):len(dst)+size])
 		switch {
 		case err == nil:

@@ -71,7 +71,7 @@ func decodeSnappyBlock(dst, src []byte, limit int) ([]byte, error) {
 	case size > snappyMaxRatio*len(src):
 		return dst, errSnappyOf // before memory is taken for it
 	}
-	dst = slices.Grow(dst, size)
+	dst = grow(dst, size, limit)
 	if _, err := s2.Decode(dst[len(dst):cap(dst)], src); err != nil {
 		return dst, err
 	}
