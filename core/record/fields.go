@@ -86,9 +86,15 @@ func bytesAt(buf []byte, at int) (start, size, next int) {
 // varint reads a zigzag varint of 32 bits and returns where it ends, or a
 // negative next if it does not end within buf or overflows.
 func varint(buf []byte, at int) (v int32, next int) {
-	if at < len(buf) && buf[at] < 0x80 { // nearly always
+	if at+1 < len(buf) { // nearly always one or two bytes
 		u := uint32(buf[at])
-		return int32(u>>1) ^ -int32(u&1), at + 1
+		if u < 0x80 {
+			return int32(u>>1) ^ -int32(u&1), at + 1
+		}
+		if high := uint32(buf[at+1]); high < 0x80 {
+			u = u&0x7f | high<<7
+			return int32(u>>1) ^ -int32(u&1), at + 2
+		}
 	}
 	u, next := uvarint(buf, at)
 	if u > math.MaxUint32 {
