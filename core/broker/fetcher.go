@@ -60,7 +60,7 @@ func (b *Broker) pull(f *fetcher) {
 		if p.gone || p.asking || p.replica.Leader() != f.leader {
 			continue
 		}
-		if a, ok := p.replica.WantFetch(); ok {
+		if a, ok := p.replica.WantFetch(b.now); ok {
 			p.asking = true
 			asks = append(asks, fetchAsk{p, a})
 		}

@@ -42,10 +42,11 @@ const wall = core.WallMillis(1_700_000_000_000)
 func newHost(t *testing.T, settings map[string]string) *host {
 	h := &host{t: t, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
 	h.b = New(Config{
-		NodeID:     1,
-		Static:     config.NewValues(settings),
-		Advertised: controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: 9092},
-		Rand:       rand.NewPCG(1, 2),
+		NodeID:      1,
+		Static:      config.NewValues(settings),
+		Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: 9092},
+		Incarnation: [16]byte{1},
+		Rand:        rand.NewPCG(1, 2),
 	}, Boot{})
 	h.step(Start{Wall: wall})
 	for range 100 { // elections and heartbeats take time

@@ -12,11 +12,12 @@ import (
 
 // membership is this broker's standing in the cluster.
 type membership struct {
-	epoch    int64 // broker epoch of this life, -1 until registered (rule 9)
-	joining  bool  // a registration is under way, or its retry is timed
-	opening  int   // logs that are being opened
-	ready    bool  // Ready was emitted
-	beating  bool  // a heartbeat is under way
+	epoch    int64  // broker epoch of this life, -1 until registered (rule 9)
+	joining  bool   // a registration is under way
+	retry    *timer // of a registration that failed
+	opening  int    // logs that are being opened
+	ready    bool   // Ready was emitted
+	beating  bool   // a heartbeat is under way
 	beat     *timer
 	logBytes int64 // of metadata applied since the last snapshot
 }
@@ -36,8 +37,10 @@ func (b *Broker) join() {
 	if m.epoch >= 0 || m.joining || b.stopping {
 		return
 	}
+	b.timers.cancel(m.retry)
 	m.joining = true
 	b.askController(b.registration(), func(resp kmsg.Response, err error) {
+		m.joining = false
 		code := errNotController
 		if err == nil {
 			code = resp.(*kmsg.BrokerRegistrationResponse).ErrorCode
@@ -46,10 +49,9 @@ func (b *Broker) join() {
 			if code != errNotController {
 				b.log(Warn, "registration was refused", "code", code)
 			}
-			b.timers.set(b.now.Add(joinRetry), func() { m.joining = false; b.join() })
+			m.retry = b.timers.set(b.now.Add(joinRetry), b.join)
 			return
 		}
-		m.joining = false
 		b.joined(resp.(*kmsg.BrokerRegistrationResponse).BrokerEpoch)
 	})
 }

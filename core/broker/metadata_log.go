@@ -163,9 +163,6 @@ func (b *Broker) carryQuorum(out *quorum.Out) {
 		b.applyCommits(out.Commits)
 	}
 	b.carryLeadership(out)
-	if b.membership.epoch < 0 && b.controller != nil {
-		b.join()
-	}
 }
 
 func (b *Broker) carryQuorumLog(out *quorum.Out) {
@@ -204,6 +201,7 @@ func (b *Broker) carryLeadership(out *quorum.Out) {
 	}
 	if leads, active := b.quorum.Leading(); leads && active && !b.controller.Active() {
 		b.stepController(func(c *controllerCall) { c.Lead(b.now, c.out) })
+		b.join()
 	}
 }
 
