@@ -61,7 +61,8 @@ func (q *Quorum) askVotes(now core.Time, preVote bool, out *Out) {
 		r.ClusterID, r.VoterID = q.clusterID(), v.ID
 		p := kmsg.NewVoteRequestTopicPartition()
 		p.CandidateEpoch, p.CandidateID, p.PreVote = q.hard.Term, q.cfg.Self, preVote
-		p.LastOffsetEpoch, p.LastOffset = q.log.lastEpoch(), q.log.end
+		claim := q.claim()
+		p.LastOffsetEpoch, p.LastOffset = claim.Epoch, claim.Offset
 		r.Topics = []kmsg.VoteRequestTopic{{Topic: core.MetadataTopic, Partitions: []kmsg.VoteRequestTopicPartition{p}}}
 		q.call(now, v.ID, r, out)
 	}
@@ -200,13 +201,21 @@ func (q *Quorum) grantVote(now core.Time, p *kmsg.VoteRequestTopicPartition, out
 	return true
 }
 
+// claim is what this node's log is worth in an election: its durable part. What is not durable may still be lost, or
+// refused by the disk, before the election is won (rule 11).
+func (q *Quorum) claim() SnapshotID {
+	return SnapshotID{Offset: q.durable, Epoch: q.log.epochBelow(q.durable)}
+}
+
 // upToDate says whether the candidate's log is at least as good as this one (Raft, section 5.4.1).
 func (q *Quorum) upToDate(p *kmsg.VoteRequestTopicPartition) bool {
-	return cmp.Or(cmp.Compare(p.LastOffsetEpoch, q.log.lastEpoch()), cmp.Compare(p.LastOffset, q.log.end)) >= 0
+	mine := q.claim()
+	return cmp.Or(cmp.Compare(p.LastOffsetEpoch, mine.Epoch), cmp.Compare(p.LastOffset, mine.Offset)) >= 0
 }
 
 // worseClaim says whether p has a better log than this node, or an equal one and a lower id.
 func (q *Quorum) worseClaim(p *kmsg.VoteRequestTopicPartition) bool {
-	return cmp.Or(cmp.Compare(p.LastOffsetEpoch, q.log.lastEpoch()), cmp.Compare(p.LastOffset, q.log.end),
+	mine := q.claim()
+	return cmp.Or(cmp.Compare(p.LastOffsetEpoch, mine.Epoch), cmp.Compare(p.LastOffset, mine.Offset),
 		cmp.Compare(q.cfg.Self, p.CandidateID)) > 0
 }
