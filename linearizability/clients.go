@@ -1,5 +1,10 @@
 package linearizability
 
+import (
+	"cmp"
+	"slices"
+)
+
 // This file holds the anomalies that one client's operations show by their own
 // order, beyond what linearizability asks: a consumer's polls under one
 // assignment, a producer's sends. Both look at a laid out partition, whose
@@ -50,7 +55,7 @@ func (l *layout) nonmonotonicSends() (found []Anomaly) {
 	last := map[int]int32{} // by process
 	for i, op := range l.p.ops {
 		i := int32(i)
-		if op.Kind != Produce || op.Outcome == Failed || l.place[i] < 0 || l.groups[i] != nil {
+		if op.Kind != Produce || op.Outcome == Failed || l.place[i] < 0 || l.groups[l.first[i]] != nil {
 			continue
 		}
 		if was, ok := last[op.Process]; ok && l.place[was] > l.place[i] {
@@ -104,17 +109,13 @@ func (l *layout) lostWrites() (found []Anomaly) {
 	if t == nil {
 		return nil
 	}
-	has := make(map[int64]int64, len(t.Records))
-	for _, r := range t.Records {
-		has[r.Offset] = r.Value
-	}
 	for i, op := range l.p.ops {
 		if !op.binding() || op.Offset < 0 {
 			continue
 		}
 		for k, v := range op.Values {
 			o := op.Offset + int64(k)
-			w, there := has[o]
+			w, there := t.at(o)
 			if there && w == v || !there && o < t.Start {
 				continue
 			}
@@ -128,4 +129,20 @@ func (l *layout) lostWrites() (found []Anomaly) {
 		}
 	}
 	return found
+}
+
+// at returns the value at an offset, if there is one.
+func (t *Truth) at(offset int64) (value int64, ok bool) {
+	rs := t.Records
+	if len(rs) == 0 {
+		return 0, false
+	}
+	if k := offset - rs[0].Offset; k >= 0 && k < int64(len(rs)) && rs[k].Offset == offset {
+		return rs[k].Value, true // no gaps before it
+	}
+	k, ok := slices.BinarySearchFunc(rs, offset, func(r Record, o int64) int { return cmp.Compare(r.Offset, o) })
+	if !ok {
+		return 0, false
+	}
+	return rs[k].Value, true
 }

@@ -155,7 +155,7 @@ func (o *ordering) buildRefused(i int32, op *Op) *Anomaly {
 // without one. Where the start is seen at a deletion's target, it is known.
 func (o *ordering) mayBeDeleted(x int64) bool {
 	if o.p.opts.Retention {
-		return x >= o.end && (o.p.opts.Gaps || len(o.loose)+len(o.lost) > 0)
+		return x >= o.end && o.p.truth == nil && (o.p.opts.Gaps || len(o.loose)+len(o.lost) > 0)
 	}
 	for _, op := range o.p.ops {
 		if op.Kind == Delete && op.Outcome == Unknown && (op.To < 0 || op.To > x) {

@@ -123,11 +123,11 @@ func (l *layout) holes() {
 	}
 	single, room, earliest := true, int64(0), Open
 	for _, i := range slices.Concat(l.loose, l.lost) {
+		first := l.first[i] // its values' earliest send, which may be the one in the hole
 		op := l.p.ops[i]
 		if op.weak() && !l.inHole(holes, op) {
 			continue
 		}
-		first := l.writers[op.Values[0]].op // its values' earliest send, which may be the one in the hole
 		single = single && len(op.Values) == 1 && op.open() && l.groups[first] == nil
 		room += int64(len(op.Values))
 		earliest = min(earliest, l.p.ops[first].Invoke)

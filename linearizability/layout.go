@@ -15,6 +15,7 @@ type layout struct {
 	p       *part
 	cells   cells
 	writers map[int64]sent
+	first   []int32           // of each produce, the first that sent its values
 	groups  map[int32][]int32 // operations with the same values, by the first of them, where there are several
 	place   []int64           // of each produce that is first of its values: where they stand, -1 if unseen
 	more    map[int32][]int64 // further places of the same values
@@ -47,7 +48,7 @@ const noOp = int32(-2)
 
 // newLayout lays out a partition. If anomalies come of it, the rest is not filled in.
 func newLayout(p *part) *layout {
-	l := &layout{p: p, place: make([]int64, len(p.ops)), ender: truthClaim}
+	l := &layout{p: p, place: make([]int64, len(p.ops)), first: make([]int32, len(p.ops)), ender: truthClaim}
 	if a := p.malformed(); a != nil {
 		l.anomalies = append(l.anomalies, *a)
 		return l
@@ -74,7 +75,7 @@ func (l *layout) sends() {
 	}
 	l.writers = make(map[int64]sent, n)
 	for i, op := range l.p.ops {
-		l.place[i] = -1
+		l.place[i], l.first[i] = -1, int32(i)
 		if op.Kind == Produce {
 			l.send(int32(i), op)
 		}
@@ -95,6 +96,7 @@ func (l *layout) send(i int32, op *Op) {
 			l.groups[first.op] = []int32{first.op}
 		}
 		l.groups[first.op] = append(l.groups[first.op], i)
+		l.first[i] = first.op
 		return
 	}
 	for k, v := range op.Values {
@@ -348,11 +350,8 @@ func (l *layout) fillAt(i int32, base int64) {
 // assign says for each place of a batch which operation put it there.
 func (l *layout) assign() {
 	for i, op := range l.p.ops {
-		if op.Kind != Produce {
-			continue
-		}
-		if w := l.writers[op.Values[0]].op; w != int32(i) {
-			continue // of a group, done with its first
+		if op.Kind != Produce || l.first[i] != int32(i) {
+			continue // of a group: done with its first
 		}
 		if group := l.groups[int32(i)]; group != nil {
 			l.assignGroup(group)

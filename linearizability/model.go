@@ -28,7 +28,8 @@ import (
 
 // state is a state of the model; it is never changed.
 type state struct {
-	vals  []int64
+	old   []int64 // what the log held at the very beginning; the same in all states of one model
+	vals  []int64 // what stands behind it
 	start int64
 	hash  uint64 // of vals
 }
@@ -36,7 +37,15 @@ type state struct {
 // hidden is the value of an offset that no reader sees, with Options.Gaps.
 const hidden = NoValue + 1
 
-func (s state) end() int64 { return int64(len(s.vals)) }
+func (s state) end() int64 { return int64(len(s.old) + len(s.vals)) }
+
+// at returns the value at an offset below the end.
+func (s state) at(offset int64) int64 {
+	if n := int64(len(s.old)); offset >= n {
+		return s.vals[offset-n]
+	}
+	return s.old[offset]
+}
 
 func (s state) push(vs ...int64) state {
 	s.vals = append(s.vals[:len(s.vals):len(s.vals)], vs...)
@@ -115,14 +124,14 @@ func stepProduce(opts Options, s state, op modelOp) (bool, state) {
 func stepFetch(opts Options, s state, op *Op) (bool, state) {
 	next := op.From
 	for _, r := range op.Records {
-		if r.Offset >= s.end() || s.vals[r.Offset] != r.Value {
+		if r.Offset >= s.end() || s.at(r.Offset) != r.Value {
 			return false, s
 		}
 		if r.Offset < next || r.Offset > next && !opts.Gaps {
 			return false, s
 		}
 		for ; next < r.Offset; next++ {
-			if s.vals[next] != hidden {
+			if s.at(next) != hidden {
 				return false, s
 			}
 		}
@@ -209,14 +218,14 @@ func stepTruth(opts Options, s state, t *Truth) (bool, state) {
 	}
 	next := t.Start
 	for _, r := range t.Records {
-		ok = ok && s.vals[r.Offset] == r.Value
+		ok = ok && s.at(r.Offset) == r.Value
 		for ; ok && next < r.Offset; next++ {
-			ok = s.vals[next] == hidden
+			ok = s.at(next) == hidden
 		}
 		next = max(next, r.Offset+1)
 	}
 	for ; ok && next < t.End; next++ {
-		ok = s.vals[next] == hidden
+		ok = s.at(next) == hidden
 	}
 	return ok, s
 }
@@ -236,12 +245,12 @@ func (s state) describe() string {
 	const few = 4
 	var b strings.Builder
 	fmt.Fprintf(&b, "start %d, end %d:", s.start, s.end())
-	first := max(0, len(s.vals)-few)
+	first := max(0, s.end()-few)
 	if first > 0 {
 		b.WriteString(" …")
 	}
-	for _, v := range s.vals[first:] {
-		if v == hidden {
+	for at := first; at < s.end(); at++ {
+		if v := s.at(at); v == hidden {
 			b.WriteString(" hidden")
 		} else {
 			b.WriteString(" " + show(v))
