@@ -115,3 +115,28 @@ func matches(pattern, name string) bool {
 	}
 	return p == len(pattern)
 }
+
+var opNames = [...]string{"open", "mkdir", "rename", "remove", "list", "stat", "read", "write", "truncate", "allocate",
+	"sync", "syncdir", "syncall", "lock", "close", "free"}
+
+// String names the kinds of calls in a set.
+func (op Op) String() string {
+	switch op {
+	case OpAll:
+		return "any call"
+	case OpChanges:
+		return "changes"
+	case OpSyncs:
+		return "syncs"
+	}
+	s := ""
+	for i, name := range opNames {
+		if op&(1<<i) != 0 {
+			if s != "" {
+				s += "+"
+			}
+			s += name
+		}
+	}
+	return s
+}

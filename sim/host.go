@@ -1,0 +1,390 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"lockstep/compress"
+	"lockstep/core"
+	"lockstep/core/broker"
+	"lockstep/core/config"
+	"lockstep/core/controller"
+	"lockstep/core/record"
+	"lockstep/disk/segment"
+	"lockstep/net/kafka"
+	"lockstep/sim/seed"
+	"lockstep/sim/simdisk"
+)
+
+// host is one machine with one broker process on it, the simulator's counterpart of package node.
+type host struct {
+	w       *world
+	index   int
+	lane    int
+	plan    *BrokerPlan
+	disk    *simdisk.Disk
+	chance  seed.Stream // delays of its disk and scheduler
+	decoder kafka.Decoder
+	values  config.Values
+
+	powered bool
+	up      bool   // a process is running
+	ready   bool   // and serves clients
+	life    uint64 // goes up when a process begins and when it ends; events of another life are void
+	lives   uint64
+	paused  Time // the process does not run before
+	wallOff int64
+	origin  Time // of this life's monotonic clock
+	restart *event
+	stops   int // processes that ended by themselves with an error, one after another
+
+	store    *segment.Store
+	core     *broker.Broker
+	out      broker.Effects
+	tick     *event
+	tickAt   core.Time
+	logs     map[core.Partition]*logQueue
+	order    []*logQueue // as they were opened
+	small    logQueue    // SaveState, snapshots
+	sync     syncState
+	conns    map[broker.ConnID]*hostConn
+	accepted []*hostConn
+	nextConn broker.ConnID
+	inBoot   bool
+	stopping bool
+	bootErr  error
+	job      func()
+	run      jobState
+}
+
+// Kinds of events for hosts.
+const (
+	evStart    uint8 = iota + 64 // the process begins
+	evBooted                     // its data directory is open
+	evTick                       // the broker's deadline
+	evDone                       // a log's effect is carried out
+	evSyncRun                    // a round of sync goes to the disk
+	evSyncDone                   // and is over
+	evFlush                      // flush.ms is over
+	evInput                      // an input that comes a little later
+	evRead                       // a connection is read on
+)
+
+func newHost(w *world, index int, plan *BrokerPlan) *host {
+	h := &host{w: w, index: index, plan: plan, powered: true}
+	h.lane = w.newLane("broker-" + itoa(index+1))
+	s := seed.New(w.plan.Seed, seed.Label("disk"), uint64(index))
+	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes})
+	h.chance = seed.New(w.plan.Seed, seed.Label("host"), uint64(index))
+	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, compress.Codecs{}, record.Limits{}) }
+	settings := map[string]string{"node.id": itoa(index + 1)}
+	for _, x := range plan.Settings {
+		settings[x.Name] = x.Value
+	}
+	h.values = config.NewValues(settings)
+	h.job = func() { h.run.do(h) }
+	return h
+}
+
+// nodeID is the broker's id; that of host 0 is 1.
+func (h *host) nodeID() int32 { return int32(h.index) + 1 }
+
+// clock is the process's monotonic clock. Its origin differs in every life, as a real one's may.
+func (h *host) clock() core.Time { return core.Time(h.w.now + h.origin) }
+
+func (h *host) wall() core.WallMillis { return core.WallMillis(h.w.wall() + h.wallOff) }
+
+// later lets an event happen to this life of the process.
+func (h *host) later(d Time, kind uint8) *event {
+	e := h.w.after(d, h, kind)
+	e.n = h.life
+	return e
+}
+
+func (h *host) fire(e *event) {
+	if e.kind == evStart {
+		h.restart = nil
+		h.boot()
+		return
+	}
+	if e.n != h.life {
+		return
+	}
+	if h.w.now < h.paused { // a process that is stopped sees the world later, in the same order
+		h.w.stats.fault("pause").Mattered++
+		x := h.w.queue.add(h.paused, h, e.kind)
+		if e == h.tick {
+			h.tick = x
+		}
+		x.n, x.data, x.more = e.n, e.data, e.more
+		return
+	}
+	switch e.kind {
+	case evBooted:
+		h.booted()
+	case evTick:
+		h.tick = nil
+		if h.core.Deadline() <= h.clock() {
+			h.step(broker.Tick{Wall: h.wall()})
+		} else {
+			h.rearm()
+		}
+	case evInput:
+		h.step(e.more.(broker.Input))
+	case evRead:
+		if hc := e.more.(*hostConn); h.conns[hc.id] == hc {
+			hc.read()
+		}
+	default:
+		h.fireDisk(e)
+	}
+}
+
+// boot begins a process.
+func (h *host) boot() {
+	if h.up {
+		return
+	}
+	h.powered = true
+	h.up, h.ready, h.stopping = true, false, false
+	h.life++
+	h.lives++
+	h.origin = Time(seed.Mix(h.w.plan.Seed^h.lives<<32^uint64(h.index)) >> 20)
+	h.logs, h.order = map[core.Partition]*logQueue{}, nil
+	h.small = logQueue{}
+	h.sync = syncState{}
+	h.conns, h.accepted = map[broker.ConnID]*hostConn{}, nil
+	h.out.Reset()
+	h.w.event(h.lane, "start", "")
+	fs := h.disk.Mount()
+	h.store, h.bootErr = nil, nil
+	var boot broker.Boot
+	h.inBoot = true
+	if !h.do(func() { h.store, boot, h.bootErr = h.open(fs) }) {
+		return
+	}
+	h.inBoot = false
+	e := h.later(h.cost()+h.chance.Skewed(0, 20*millisecond), evBooted)
+	e.more = boot
+	if h.bootErr == nil {
+		h.core = h.newBroker(boot)
+	}
+}
+
+// open is what a process does before its broker lives.
+func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
+	store, err := segment.Open(fs, segment.Options{MaxOpenFiles: h.plan.MaxOpenFiles, SyncAllAbove: h.plan.SyncAllAbove,
+		Decompressor: compress.Codecs{}})
+	if err != nil {
+		return nil, broker.Boot{}, err
+	}
+	if store.Meta() == nil {
+		if err := store.SaveMeta([]byte("broker " + itoa(h.index+1))); err != nil {
+			return nil, broker.Boot{}, err
+		}
+	}
+	state, err := store.LoadState()
+	if err != nil {
+		return nil, broker.Boot{}, err
+	}
+	for _, line := range store.Notices() {
+		h.w.event(h.lane, "log", line)
+	}
+	return store, broker.Boot{State: state}, nil
+}
+
+func (h *host) newBroker(boot broker.Boot) *broker.Broker {
+	chance := seed.New(h.w.plan.Seed, seed.Label("core"), uint64(h.index), h.lives)
+	var incarnation, dir [16]byte
+	binary.BigEndian.PutUint64(incarnation[:], chance.Uint64())
+	binary.BigEndian.PutUint64(incarnation[8:], chance.Uint64()|1)
+	binary.BigEndian.PutUint64(dir[8:], uint64(h.index)+0x100)
+	return broker.New(broker.Config{
+		NodeID:      h.nodeID(),
+		Static:      h.values,
+		Advertised:  controller.Endpoint{Name: "PLAINTEXT", Host: "broker-" + itoa(h.index+1), Port: 9092},
+		Versions:    kafka.Advertised(false),
+		Incarnation: incarnation,
+		LogDir:      dir,
+		Rand:        &chance,
+	}, boot)
+}
+
+func (h *host) booted() {
+	if h.bootErr != nil {
+		h.w.event(h.lane, "log", "the data directory cannot be opened: "+h.bootErr.Error())
+		h.ended(h.bootErr)
+		return
+	}
+	h.tick = nil
+	h.step(broker.Start{Wall: h.wall()})
+}
+
+// step gives the broker one input and carries out what it wants.
+func (h *host) step(in broker.Input) {
+	if h.w.trace != nil {
+		h.traceInput(in)
+	}
+	h.out.Reset()
+	h.core.Step(h.clock(), in, &h.out)
+	life := h.life
+	for _, e := range h.out.List {
+		h.carry(e)
+		if h.life != life {
+			return
+		}
+	}
+	h.rearm()
+}
+
+// rearm keeps one event for the broker's deadline.
+func (h *host) rearm() {
+	d := h.core.Deadline()
+	if h.tick != nil {
+		if h.tickAt <= d {
+			return // it will look again when it fires
+		}
+		h.w.queue.cancel(h.tick)
+		h.tick = nil
+	}
+	if d == core.Never {
+		return
+	}
+	h.tickAt = d
+	h.tick = h.later(max(0, int64(d)-int64(h.clock())), evTick)
+}
+
+// carry carries out one effect, or puts it where it waits its turn.
+func (h *host) carry(e broker.Effect) {
+	if h.w.trace != nil {
+		h.traceEffect(e)
+	}
+	switch e := e.(type) {
+	case broker.Respond:
+		h.respond(&e)
+	case broker.CloseConn:
+		if hc := h.conns[e.Conn]; hc != nil {
+			h.closeConn(hc)
+		}
+	case broker.Ready:
+		h.ready = true
+		h.stops = 0
+		h.w.event(h.lane, "ready", "")
+	case broker.Stop:
+		h.stop(e.Err)
+	case broker.Log:
+		h.w.stats.count(e.Level)
+	case broker.Call:
+		x := h.later(h.w.net.latency(), evInput) // there is no peer yet to call
+		x.more = broker.Answer{Token: e.Token, Peer: e.Peer, Err: errNoPeer}
+	default:
+		h.enqueue(e)
+	}
+}
+
+var errNoPeer = errors.New("no connection to the peer")
+
+// stop is the broker's wish that the process ends.
+func (h *host) stop(err error) {
+	if err == nil {
+		if !h.do(func() { err = h.closeStore() }) {
+			return
+		}
+	}
+	h.ended(err)
+}
+
+// closeStore carries out what is still to be done for the logs, and closes the data directory.
+func (h *host) closeStore() error {
+	for _, q := range h.order {
+		for len(q.queue) > 0 {
+			e := q.queue[0]
+			q.queue = q.queue[1:]
+			q.perform(h, e)
+		}
+	}
+	return h.store.Close()
+}
+
+// ended takes the process away, which has come to its end by itself; somebody starts it again.
+func (h *host) ended(err error) {
+	h.w.event(h.lane, "stop", errText(err))
+	if err == nil {
+		h.gone()
+		h.disk.Unmount()
+	} else {
+		h.stops++
+		h.w.stats.ErrorStops++
+		h.gone()
+		h.disk.Kill()
+	}
+	if h.restart == nil {
+		h.restart = h.w.after(h.chance.Between(50*millisecond, 500*millisecond), h, evStart)
+	}
+}
+
+// gone forgets everything of the process. Its connections break.
+func (h *host) gone() {
+	h.life++
+	h.up, h.ready, h.inBoot = false, false, false
+	h.paused = 0
+	if h.tick != nil {
+		h.w.queue.cancel(h.tick)
+		h.tick = nil
+	}
+	for _, hc := range h.accepted {
+		if h.powered {
+			hc.conn.reset()
+		} else {
+			hc.conn.cut()
+		}
+	}
+	h.conns, h.accepted = nil, nil
+	h.store, h.core = nil, nil
+	h.w.oracle.processGone(h)
+}
+
+// kill ends the process at once, if there is one; it begins again after a while.
+func (h *host) kill(power bool, down Time) bool {
+	was := h.up
+	if power {
+		h.powered = false
+	}
+	if was {
+		h.gone()
+	}
+	if power {
+		h.w.event(h.lane, "crash", "power loss")
+		h.disk.PowerLoss()
+		h.w.oracle.powerLoss(h)
+	} else if was {
+		h.w.event(h.lane, "crash", "kill -9")
+		h.disk.Kill()
+	}
+	if h.restart != nil {
+		h.w.queue.cancel(h.restart)
+	}
+	h.restart = h.w.after(down, h, evStart)
+	return was
+}
+
+// do runs storage code; false means that the process has died in it.
+func (h *host) do(f func()) bool {
+	end := h.disk.Run(f)
+	if end == simdisk.Returned {
+		return true
+	}
+	h.w.stats.CrashesInside++
+	h.kill(end == simdisk.Cut, h.chance.Skewed(millisecond, second))
+	return false
+}
+
+// cost is the virtual time that the disk calls since the last cost took.
+func (h *host) cost() Time { return int64(h.disk.TakeCost()) * max(1, h.plan.DiskSlowness) }
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"lockstep/sim/seed"
+)
+
+// NetPlan is what a world's network is like when nothing is wrong with it.
+type NetPlan struct {
+	Latency, Jitter Time // one way: at least, and at most that much more
+	Split           int  // chance in a thousand that a message arrives in two pieces
+}
+
+// network carries bytes between the ends of connections.
+type network struct {
+	w      *world
+	plan   NetPlan
+	chance seed.Stream
+	conns  []*conn // open ones, oldest first
+	nextID uint64
+	slow   Time   // extra latency, while a fault says so
+	clogs  []Time // by client: until when nothing arrives, either way; the last is everybody's
+}
+
+func (n *network) clogOf(c *conn) Time {
+	everybody := n.clogs[len(n.clogs)-1]
+	if c.client >= 0 {
+		return max(everybody, n.clogs[c.client])
+	}
+	return everybody
+}
+
+// endpoint is one end of a connection.
+type endpoint interface {
+	opened(c *conn)               // the dialer's: the other side has accepted
+	arrived(c *conn, data []byte) // bytes, in order; the endpoint may keep them
+	closed(c *conn)               // by the other end, or by the network
+}
+
+// Sides of a connection.
+const (
+	dialer = iota
+	acceptor
+)
+
+// conn is a connection. Bytes arrive in the order in which they were sent, or not at all.
+type conn struct {
+	id      uint64
+	net     *network
+	ends    [2]endpoint
+	lanes   [2]int
+	client  int     // index of the client that dialed it, -1 if it was a broker
+	host    *host   // that accepts
+	arrival [2]Time // when the last bytes toward each side arrive
+	flying  [2]int  // messages on their way to each side
+	dead    bool    // nothing arrives any more
+	shut    [2]bool // the side has closed, or was told
+}
+
+const (
+	evArrive uint8 = iota + 1
+	evClose
+	evDial
+)
+
+// dial opens a connection to a broker. The dialer hears opened or closed, or, if the
+// machine is without power, nothing.
+func (n *network) dial(from endpoint, lane, client int, to *host) *conn {
+	n.nextID++
+	c := &conn{id: n.nextID, net: n, ends: [2]endpoint{from, nil}, lanes: [2]int{lane, to.lane}, client: client, host: to}
+	n.conns = append(n.conns, c)
+	e := n.w.after(n.latency(), c, evDial)
+	e.n = acceptor
+	return c
+}
+
+func (n *network) latency() Time {
+	l := n.plan.Latency + n.slow
+	if n.plan.Jitter > 0 {
+		l += n.chance.Skewed(0, n.plan.Jitter)
+	}
+	return l
+}
+
+// schedule lets something arrive at a side, after all that went there before.
+func (c *conn) schedule(side int, kind uint8) *event {
+	at := max(c.net.w.now+c.net.latency(), c.arrival[side])
+	if clog := c.net.clogOf(c); at < clog {
+		at = clog
+		c.net.w.stats.fault("clog").Mattered++
+	}
+	c.arrival[side] = at
+	e := c.net.w.queue.add(at, c, kind)
+	e.n = uint64(side)
+	return e
+}
+
+// send gives bytes to the connection; they belong to it from now on.
+func (c *conn) send(from int, data []byte) {
+	if c.dead || c.shut[from] {
+		return
+	}
+	to := 1 - from
+	w := c.net.w
+	w.stats.Messages++
+	if c.net.plan.Split > 0 && len(data) > 1 && c.net.chance.Chance(c.net.plan.Split) {
+		cut := 1 + c.net.chance.Intn(len(data)-1)
+		e := c.schedule(to, evArrive)
+		e.data = data[:cut:cut]
+		c.flying[to]++
+		data = data[cut:]
+	}
+	e := c.schedule(to, evArrive)
+	e.data = data
+	c.flying[to]++
+	if w.trace != nil {
+		m := w.trace.message()
+		e.more = m
+		w.trace.add(Entry{At: w.now, Lane: c.lanes[from], Kind: "send", Msg: m, To: c.lanes[to], Text: describeFrame(from, data)})
+	}
+}
+
+// close closes an end in good order: what was sent before still arrives, and then the news.
+func (c *conn) close(from int) {
+	if c.shut[from] || c.dead {
+		return
+	}
+	c.shut[from] = true
+	if !c.shut[1-from] {
+		c.schedule(1-from, evClose)
+	} else {
+		c.net.forget(c)
+	}
+}
+
+// reset breaks the connection: what is on its way is lost. Both ends hear of it, but for those that cannot.
+func (c *conn) reset() {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	for side := range c.ends {
+		if !c.shut[side] && c.ends[side] != nil {
+			e := c.net.w.after(c.net.latency(), c, evClose)
+			e.n = uint64(side)
+		}
+	}
+	c.net.forget(c)
+}
+
+// cut is what a power loss does to a connection: silence.
+func (c *conn) cut() {
+	c.dead = true
+	c.net.forget(c)
+}
+
+func (n *network) forget(c *conn) {
+	for i, x := range n.conns {
+		if x == c {
+			n.conns = append(n.conns[:i], n.conns[i+1:]...)
+			return
+		}
+	}
+}
+
+func (c *conn) fire(e *event) {
+	side := int(e.n)
+	if side == acceptor && c.host.up && c.net.w.now < c.host.paused {
+		c.net.w.stats.fault("pause").Mattered++
+		x := c.net.w.queue.add(c.host.paused, c, e.kind)
+		x.n, x.data, x.more = e.n, e.data, e.more
+		return
+	}
+	switch e.kind {
+	case evDial:
+		c.connect(side)
+	case evArrive:
+		c.flying[side]--
+		if c.dead || c.shut[side] {
+			return
+		}
+		w := c.net.w
+		if m, ok := e.more.(uint64); ok && w.trace != nil {
+			w.trace.add(Entry{At: w.now, Lane: c.lanes[side], Kind: "receive", Msg: m})
+		}
+		w.mixBytes(e.data)
+		c.ends[side].arrived(c, e.data)
+	case evClose:
+		if !c.shut[side] {
+			c.shut[side] = true
+			c.ends[side].closed(c)
+			if c.shut[1-side] {
+				c.net.forget(c)
+			}
+		}
+	}
+}
+
+// connect is the way there (side acceptor) and back (side dialer) of a dial.
+func (c *conn) connect(side int) {
+	switch {
+	case c.dead || c.shut[dialer]:
+	case side == dialer:
+		c.ends[dialer].opened(c)
+	case !c.host.powered:
+		c.cut()
+	default:
+		if c.ends[acceptor] = c.host.accept(c); c.ends[acceptor] == nil {
+			c.shut[acceptor] = true
+			c.reset()
+			return
+		}
+		c.schedule(dialer, evDial)
+	}
+}

@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"lockstep/compress"
+	"lockstep/core"
+	"lockstep/core/log"
+	"lockstep/core/record"
+	"lockstep/linearizability"
+	"lockstep/sim/seed"
+	"lockstep/sim/simdisk"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// oracle watches what must hold at every step. It sees what brokers do with
+// their logs from outside, by the effects that they ask for.
+type oracle struct {
+	logs      map[core.Partition]*truth
+	order     []*truth
+	ids       map[string]core.TopicID
+	producers map[int64]int16
+	power     bool // some machine has lost power
+}
+
+// truth is one log as it must be.
+type truth struct {
+	id      core.Partition
+	topic   string
+	weak    bool     // may lose what is not synced though it was acknowledged
+	batches []stored // what was appended, oldest first
+	written int64    // end of what is surely in the page cache
+	durable int64    // end of what was reported as durable
+	shown   int64    // the highest high watermark that a client was told
+	start   int64    // what was deleted below
+	aside   bool     // reported as damaged
+	gone    bool     // deleted
+}
+
+// stored is one batch that was appended, with the bytes that were to be stored.
+type stored struct {
+	base, next int64
+	crc        uint32
+	batch      record.Batch
+}
+
+func (o *oracle) init() {
+	o.logs, o.ids, o.producers = map[core.Partition]*truth{}, map[string]core.TopicID{}, map[int64]int16{}
+}
+
+func (t *truth) end() int64 {
+	if n := len(t.batches); n > 0 {
+		return t.batches[n-1].next
+	}
+	return t.start
+}
+
+func (t *truth) name() string { return fmt.Sprintf("%s-%d", t.topic, t.id.Index) }
+
+// find returns what is known of a partition by its topic's name; nil if nothing is.
+func (o *oracle) find(topic string, partition int32) *truth {
+	return o.logs[core.Partition{Topic: o.ids[topic], Index: partition}]
+}
+
+// opened looks at what recovery found (rules 13 to 15).
+func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err error) {
+	t := o.logs[q.id]
+	if t == nil {
+		t = &truth{id: q.id, topic: topic, weak: h.w.weak(topic)}
+		o.logs[q.id] = t
+		o.order = append(o.order, t)
+		o.ids[topic] = q.id.Topic
+	}
+	harmed := h.harmed(t.name())
+	if err != nil {
+		t.aside = true
+		h.w.stats.SetAside++
+		if !harmed && !h.errors() {
+			h.w.fail("false alarm", "%s is reported as damaged and is not: %v", t.name(), err)
+		}
+		return
+	}
+	t.aside = false
+	if s.End < t.durable && !harmed {
+		h.w.fail("durable lost", "%s ends at %d after recovery; up to %d was synced", t.name(), s.End, t.durable)
+		return
+	}
+	if s.End < t.written && !harmed && !h.errors() {
+		h.w.fail("written lost", "%s ends at %d after recovery; up to %d was written and the power stayed on", t.name(), s.End, t.written)
+		return
+	}
+	if s.End > t.end() {
+		h.w.fail("log from nowhere", "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
+		return
+	}
+	t.cut(h, s.End)
+	t.start = max(t.start, s.Start)
+	if harmed {
+		t.durable = min(t.durable, s.End)
+	}
+}
+
+// cut forgets batches that are not in the log any more.
+func (t *truth) cut(h *host, end int64) {
+	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].next > end })
+	if i < len(t.batches) && t.batches[i].base < end {
+		h.w.fail("torn", "%s ends at %d, inside the batch at %d", t.name(), end, t.batches[i].base)
+	}
+	t.batches = t.batches[:i]
+	t.written = min(t.written, end)
+}
+
+func (o *oracle) appending(h *host, q *logQueue, batches []record.Batch) {
+	t := o.logs[q.id]
+	for _, b := range batches {
+		if b.BaseOffset() != t.end() && len(t.batches) > 0 {
+			h.w.fail("gap", "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
+			return
+		}
+		t.batches = append(t.batches, stored{b.BaseOffset(), b.NextOffset(), crcOf(b), b})
+	}
+}
+
+func crcOf(b record.Batch) uint32 {
+	p := b.Bytes()
+	return uint32(p[17])<<24 | uint32(p[18])<<16 | uint32(p[19])<<8 | uint32(p[20])
+}
+
+func (o *oracle) appended(q *logQueue, end int64) { o.logs[q.id].written = end }
+
+func (o *oracle) appendFailed(h *host, q *logQueue, end int64) { o.logs[q.id].cut(h, end) }
+
+func (o *oracle) durable(h *host, id core.Partition, end int64) {
+	t := o.logs[id]
+	if end > t.end() {
+		h.w.fail("log from nowhere", "%s is reported as durable up to %d, beyond its end %d", t.name(), end, t.end())
+	}
+	t.durable = max(t.durable, end)
+}
+
+func (o *oracle) truncated(h *host, q *logQueue, end int64) {
+	t := o.logs[q.id]
+	if end < t.shown && !h.harmed(t.name()) {
+		h.w.fail("acked write lost", "%s is truncated to %d; up to %d was shown to clients", t.name(), end, t.shown)
+	}
+	t.cut(h, end)
+	t.durable = min(t.durable, end)
+}
+
+func (o *oracle) deleted(h *host, q *logQueue) {
+	if t := o.logs[q.id]; t != nil {
+		t.gone = true
+	}
+}
+
+func (o *oracle) processGone(h *host) {}
+
+// powerLoss is the end of what was only in the page cache.
+func (o *oracle) powerLoss(h *host) {
+	o.power = true
+	for _, t := range o.order {
+		t.written = t.durable
+		if t.weak {
+			t.shown = 0
+		}
+	}
+}
+
+// newProducer: a producer id is given once.
+func (o *oracle) newProducer(w *world, pid int64, epoch int16) {
+	if was, ok := o.producers[pid]; ok && was >= epoch {
+		w.fail("producer id", "producer id %d with epoch %d is given a second time", pid, epoch)
+	}
+	o.producers[pid] = epoch
+}
+
+// acked looks at an acknowledgement as its producer gets it (rules 1 and 10).
+func (o *oracle) acked(w *world, p *producer, l *line, b *outgoing, a *kmsg.ProduceResponseTopicPartition) {
+	t := o.find(w.plan.Topics[l.topic].Name, l.partition)
+	if t == nil {
+		w.fail("acked write lost", "%s has an acknowledgement from a log that was never opened", p.name)
+		return
+	}
+	end := a.BaseOffset + int64(len(b.values))
+	if p.plan.Acks != -1 || t.weak {
+		return
+	}
+	if (a.BaseOffset < 0 || end > t.durable) && !w.harmed(t.name()) {
+		w.fail("acked before durable", "%s: offsets %d to %d of %s are acknowledged; durable is up to %d", p.name, a.BaseOffset, end, t.name(), t.durable)
+	}
+}
+
+// answering looks at an answer as it leaves the broker (rule 6).
+func (o *oracle) answering(h *host, a *answer) {
+	switch m := a.resp.Msg.(type) {
+	case *kmsg.FetchResponse:
+		for i := range m.Topics {
+			id := core.TopicID(m.Topics[i].TopicID)
+			if m.Version < 13 {
+				id = o.ids[m.Topics[i].Topic]
+			}
+			for j := range m.Topics[i].Partitions {
+				p := &m.Topics[i].Partitions[j]
+				if p.ErrorCode == 0 {
+					o.show(h, o.logs[core.Partition{Topic: id, Index: p.Partition}], p.HighWatermark)
+				}
+			}
+		}
+	}
+}
+
+// show is a high watermark that a client is told: it never falls, and it covers only what is durable.
+func (o *oracle) show(h *host, t *truth, hw int64) {
+	switch {
+	case t == nil:
+		h.w.fail("log from nowhere", "a fetch is answered from a log that was never opened")
+	case hw < t.shown && !h.harmed(t.name()):
+		h.w.fail("watermark fell", "%s: high watermark %d was shown, and then %d", t.name(), t.shown, hw)
+	case hw > t.durable && !t.weak && hw > t.start && !h.harmed(t.name()):
+		h.w.fail("uncommitted shown", "%s: high watermark %d is shown; durable is up to %d", t.name(), hw, t.durable)
+	default:
+		t.shown = max(t.shown, hw)
+	}
+}
+
+// somewhere draws an offset to delete records up to.
+func (o *oracle) somewhere(topic string, partition int32, chance *seed.Stream) int64 {
+	t := o.find(topic, partition)
+	if t == nil || chance.Chance(100) {
+		return -1
+	}
+	return chance.Between(0, t.shown+chance.Between(0, 1))
+}
+
+// harmed says that a rule has damaged what is stored of a log, or of the small files that all logs depend on.
+func (h *host) harmed(log string) bool {
+	for _, d := range h.disk.Damages() {
+		dir, _, in := strings.Cut(d.Name, "/")
+		if !in || dir == log || dir == core.MetadataTopic+"-0" {
+			return true
+		}
+	}
+	return false
+}
+
+// errors says that disk calls have failed, so that what was written need not be there.
+func (h *host) errors() bool {
+	s := h.disk.Stats()
+	return s.Fired[simdisk.IOError]+s.Fired[simdisk.RotRead] > 0
+}
+
+func (w *world) harmed(log string) bool {
+	for _, h := range w.hosts {
+		if h.harmed(log) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgiven says that a partition has lost what nobody could keep: it is on a damaged disk, or it never synced.
+func (w *world) forgiven(topic int, partition int32) bool {
+	t := &w.plan.Topics[topic]
+	return t.weak() && w.oracle.power || w.harmed(fmt.Sprintf("%s-%d", t.Name, partition))
+}
+
+// label names a log for people.
+func (o *oracle) label(id core.Partition) string {
+	if t := o.logs[id]; t != nil {
+		return t.name()
+	}
+	return id.String()
+}
+
+// records returns all records that a log ever held and did not lose, also those that were deleted since.
+func (t *truth) records() []linearizability.Record {
+	var out []linearizability.Record
+	for _, s := range t.batches {
+		for r, err := range s.batch.Records(compress.Codecs{}, record.Limits{}) {
+			v, ok := readValue(r.Value)
+			if err != nil || !ok {
+				v = linearizability.NoValue
+			}
+			out = append(out, linearizability.Record{Offset: r.Offset, Value: v})
+		}
+	}
+	return out
+}

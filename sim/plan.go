@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"time"
+
+	"lockstep/sim/simdisk"
+)
+
+// Plan is one world before it runs, as plain data: what it is made of, what its
+// clients do, and what goes wrong when. A seed draws it; a failing one is cut down.
+type Plan struct {
+	Seed     uint64
+	Duration time.Duration // of work and faults; healing and judging come after it
+	Net      NetPlan
+	Brokers  []BrokerPlan
+	Topics   []TopicPlan
+	Clients  []ClientPlan
+	Faults   []Fault
+	// PowerLossAtEnd: every machine loses power at once before the world is judged.
+	PowerLossAtEnd bool
+}
+
+// Setting is one configured name.
+type Setting struct{ Name, Value string }
+
+// BrokerPlan is one broker.
+type BrokerPlan struct {
+	Settings     []Setting
+	DiskBytes    int64 // size of its disk; 0 is without bound
+	DiskSlowness int64 // times slower than simdisk.DefaultCosts
+	SyncAllAbove int   // segment.Options
+	MaxOpenFiles int
+}
+
+// TopicPlan is one topic that the world has from its beginning.
+type TopicPlan struct {
+	Name       string
+	Partitions int32
+	Replicas   int16
+	Settings   []Setting
+}
+
+// setting returns what a topic sets a name to.
+func (t *TopicPlan) setting(name string) string {
+	for _, s := range t.Settings {
+		if s.Name == name {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// weak says that an acknowledgement is no promise against power loss: the topic does not sync before it answers.
+func (t *TopicPlan) weak() bool { v := t.setting("flush.messages"); return v != "" && v != "1" }
+
+// ClientKind is what a client does.
+type ClientKind uint8
+
+// Kinds of clients.
+const (
+	Producer ClientKind = iota
+	Consumer
+	Reader // asks for offsets
+	Admin  // deletes records, adds partitions, alters and describes; makes and deletes topics of its own
+	Noise  // sends what is no request
+	numClientKinds
+)
+
+var clientNames = [numClientKinds]string{"producer", "consumer", "reader", "admin", "noise"}
+
+// String returns the kind's name, which client ids begin with.
+func (k ClientKind) String() string { return clientNames[k] }
+
+// ClientPlan is one client.
+type ClientPlan struct {
+	Kind    ClientKind
+	Seed    uint64
+	Topics  []int            // indexes into Plan.Topics
+	Ops     int              // at most so many operations; 0 is without bound
+	Think   [2]time.Duration // between operations
+	Timeout time.Duration    // of a request
+	Version int              // how many versions behind the newest, plus 1; 0 is the newest
+	Start   time.Duration
+
+	// Producers.
+	Acks       int16
+	Idempotent bool
+	InFlight   int // batches of one partition under way at once
+	Spread     int // partitions in one request
+	Records    [2]int
+	Bytes      [2]int // of a record's value
+	Codec      int8
+	Retries    bool // sends again what got no answer
+
+	// Consumers.
+	Session        bool // incremental fetches (KIP-227)
+	MaxWait        time.Duration
+	MinBytes       int32
+	MaxBytes       int32
+	PartitionBytes int32
+	Seek           int // chance in a thousand, after a fetch, to go elsewhere
+}
+
+// FaultKind is what goes wrong.
+type FaultKind uint8
+
+// Kinds of faults.
+const (
+	Kill      FaultKind = iota // the process ends at once (kill -9); For: how long it is down
+	PowerLoss                  // the machine does
+	CleanStop                  // SIGTERM, and a start after For
+	Pause                      // the process does not run for a while (SIGSTOP, garbage collection)
+	DiskRule                   // Rule is armed
+	DiskFull                   // nothing more fits for a while
+	BitRot                     // a bit changes at rest
+	Reset                      // connections break
+	Clog                       // nothing arrives for a while
+	SlowNet                    // every message takes longer for a while
+	WallJump                   // the wall clock of a broker jumps by For
+	numFaultKinds
+)
+
+var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
+	"bit-rot", "reset", "clog", "slow-net", "wall-jump"}
+
+// String returns the kind's name.
+func (k FaultKind) String() string { return faultNames[k] }
+
+// Fault is one thing that goes wrong.
+type Fault struct {
+	Kind   FaultKind
+	At     time.Duration
+	For    time.Duration
+	Broker int
+	Client int // Reset, Clog: whose connections; -1 is everybody's
+	Rule   simdisk.Rule
+	Seed   uint64
+}
+
+// String describes the fault in a few words.
+func (f *Fault) String() string {
+	s := "b" + itoa(f.Broker) + " " + f.Name()
+	if f.Kind == DiskRule {
+		return s + " at call " + itoa(f.Rule.Nth) + " of " + f.Rule.Op.String() + " " + f.Rule.Path
+	}
+	if f.For != 0 {
+		s += " " + f.For.String()
+	}
+	return s
+}
+
+// Name is how fault tables name it.
+func (f *Fault) Name() string {
+	if f.Kind == DiskRule {
+		return "disk " + f.Rule.Effect.String()
+	}
+	return f.Kind.String()
+}

@@ -1,0 +1,258 @@
+package sim
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"lockstep/core/record"
+	"lockstep/linearizability"
+	"lockstep/sim/seed"
+)
+
+// Options of a run. The zero value runs the seed's world as it is drawn.
+type Options struct {
+	Trace bool // keep a Trace
+}
+
+// Result is what came of a world.
+type Result struct {
+	Seed    uint64
+	Hash    uint64 // of every event: same seed, same build, same hash
+	Failure *Failure
+	Trace   *Trace
+	Stats   Stats
+	Plan    *Plan
+	History *linearizability.History
+	Report  linearizability.Report
+}
+
+// Run runs the world of a seed.
+func Run(s uint64, o Options) Result { return RunPlan(Draw(s), o) }
+
+// Bounds, in virtual time, on what must come to an end.
+const (
+	birthTime = 60 * second  // until the first broker serves and topics are made
+	drainTime = 120 * second // from the end of all faults until every client has its answer
+	judgeTime = 300 * second // until every partition was written to and read
+)
+
+// RunPlan runs the world of a plan. It goes through four parts: birth (brokers
+// start, topics are made), work (clients and faults), draining (everything is
+// healed; what was begun ends), judging (all partitions are written to and read, and the history is checked).
+func RunPlan(p *Plan, o Options) (r Result) {
+	w := newWorld(p, o)
+	defer func() {
+		if v := recover(); v != nil {
+			w.fail("panic", "%v at %s", v, place(debug.Stack()))
+		}
+		w.countDiskFaults()
+		w.stats.Virtual, w.stats.Ops = w.now, int64(len(w.history.Ops))
+		w.mix(uint64(w.now))
+		for _, h := range w.hosts {
+			w.mix(h.disk.Hash())
+		}
+		r.Seed, r.Hash, r.Failure, r.Trace, r.Stats, r.Plan = p.Seed, w.hash, w.failure, w.trace, w.stats, p
+		r.History = &w.history
+	}()
+	w.live()
+	if w.failure == nil {
+		r.Report = w.judge()
+	}
+	return
+}
+
+// place is where in the product's code a panic came from.
+func place(stack []byte) string {
+	lines := strings.Split(string(stack), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.Contains(lines[i], "panic(") && i+2 < len(lines) {
+			lines = lines[i+2:]
+			break
+		}
+	}
+	for i := 1; i < len(lines); i += 2 {
+		if f := strings.TrimSpace(lines[i]); strings.Contains(lines[i-1], "lockstep/") {
+			name, _, _ := strings.Cut(lines[i-1], "(0x")
+			file, _, _ := strings.Cut(f[strings.LastIndex(f, "/")+1:], " ")
+			return name + " (" + file + ")"
+		}
+	}
+	return "an unknown place"
+}
+
+func newWorld(p *Plan, o Options) *world {
+	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics))}
+	if o.Trace {
+		w.trace = &Trace{}
+	}
+	w.stats.init()
+	w.oracle.init()
+	w.net = network{w: w, plan: p.Net, chance: seed.New(p.Seed, seed.Label("network")), clogs: make([]Time, len(p.Clients)+1)}
+	for i := range p.Brokers {
+		w.hosts = append(w.hosts, newHost(w, i, &p.Brokers[i]))
+	}
+	for i := range p.Clients {
+		c := newClient(p.Clients[i].Kind)
+		c.base().init(w, i, &p.Clients[i])
+		w.clients = append(w.clients, c)
+	}
+	w.verifier = &verifier{}
+	w.verifier.init(w, len(p.Clients), &ClientPlan{Kind: Reader, Seed: seed.Mix(p.Seed), Timeout: 10e9})
+	w.verifier.index, w.verifier.clientBase.name = len(p.Clients), "verifier"
+	return w
+}
+
+func newClient(k ClientKind) client {
+	switch k {
+	case Producer:
+		return &producer{}
+	case Consumer:
+		return &consumer{}
+	case Reader:
+		return &reader{}
+	case Admin:
+		return &admin{}
+	}
+	return &noise{}
+}
+
+// live is everything but the judgement of the history.
+func (w *world) live() {
+	for _, h := range w.hosts {
+		h.restart = w.after(0, h, evStart)
+	}
+	w.verifier.again()
+	w.runUntil(birthTime, func() bool { return w.verifier.ready })
+	if !w.verifier.ready {
+		w.fail("stuck", "no broker has made the topics within %d seconds of birth", birthTime/second)
+		return
+	}
+	w.plot()
+	for _, c := range w.clients {
+		c.start()
+	}
+	w.runUntil(w.now+int64(w.plan.Duration), nil)
+	w.drain()
+	if w.plan.PowerLossAtEnd && w.failure == nil {
+		w.darkness()
+	}
+	if w.failure == nil {
+		w.phase = judging
+		w.inspect()
+	}
+	if w.failure == nil {
+		for _, h := range w.hosts {
+			w.oracle.checkFiles(h)
+		}
+	}
+}
+
+// drain heals the world and lets what was begun come to its end.
+func (w *world) drain() {
+	if w.failure != nil {
+		return
+	}
+	w.phase = draining
+	w.event(-1, "phase", "draining: everything is healed")
+	w.healAll()
+	for _, c := range w.clients {
+		c.stop()
+	}
+	idle := func() bool {
+		for _, c := range w.clients {
+			if !c.idle() {
+				return false
+			}
+		}
+		return true
+	}
+	w.runUntil(w.now+drainTime, idle)
+	if w.failure == nil && !idle() && !w.harmedAtAll() {
+		for _, c := range w.clients {
+			if !c.idle() {
+				w.fail("stuck", "%s has no answer %d seconds after the last fault", c.base().name, drainTime/second)
+				return
+			}
+		}
+	}
+}
+
+// darkness takes the power from every machine at once.
+func (w *world) darkness() {
+	count := w.stats.fault("power loss at the end")
+	count.Planned++
+	for _, h := range w.hosts {
+		before := h.disk.Stats()
+		h.kill(true, 100*millisecond)
+		count.Happened++
+		count.Mattered += b2i(lostAnything(before, h.disk.Stats()))
+	}
+}
+
+func (w *world) inspect() {
+	w.event(-1, "phase", "judging")
+	v := w.verifier
+	v.inspect()
+	w.runUntil(w.now+judgeTime, v.done)
+	if w.failure == nil && !v.done() && !w.refused() {
+		w.fail("stuck", "not written to and read within %d seconds: %s", judgeTime/second, v.stuck())
+	}
+}
+
+// refused says that a broker rightly does not come up: its disk is damaged where there is no other copy.
+func (w *world) refused() bool {
+	for _, h := range w.hosts {
+		if !h.ready && len(h.disk.Damages()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) harmedAtAll() bool {
+	for _, h := range w.hosts {
+		if len(h.disk.Damages()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// judge checks what clients saw.
+func (w *world) judge() linearizability.Report {
+	opts := linearizability.Options{Sends: true}
+	for i := range w.plan.Clients {
+		c := &w.plan.Clients[i]
+		if c.Kind == Producer && !c.Idempotent && (c.InFlight > 1 || c.Retries) {
+			opts.Sends = false
+		}
+	}
+	h := &w.history
+	if w.harmedAtAll() {
+		h = w.sound()
+	}
+	report := linearizability.Check(h, opts)
+	if report.Verdict == linearizability.Violated {
+		a := report.Anomalies[0]
+		w.fail(string(a.Kind), "%s: %s", a.Key, a.Line)
+	}
+	return report
+}
+
+// sound is the history without the partitions whose files a rule has damaged: they are
+// judged by the oracles alone, which know that nothing wrong was served.
+func (w *world) sound() *linearizability.History {
+	out := &linearizability.History{Truth: map[linearizability.Key]linearizability.Truth{}}
+	for _, op := range w.history.Ops {
+		if !w.harmed(fmt.Sprintf("%s-%d", op.Topic, op.Partition)) {
+			out.Ops = append(out.Ops, op)
+		}
+	}
+	for k, t := range w.history.Truth {
+		if !w.harmed(k.String()) {
+			out.Truth[k] = t
+		}
+	}
+	return out
+}

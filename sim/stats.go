@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"lockstep/core/broker"
+	"lockstep/sim/simdisk"
+)
+
+// Stats counts what happened in one world, or, added up, in many.
+type Stats struct {
+	Worlds    int64
+	Events    int64
+	Virtual   Time // how long worlds lived
+	Messages  int64
+	Requests  int64 // that brokers decoded
+	Responses int64 // that clients decoded
+	Acked     int64 // batches
+	Refused   int64
+	Delivered int64 // records
+	Timeouts  int64 // requests that clients gave up
+	Ops       int64 // in the history
+	DiskCalls int64
+
+	CrashesInside int64 // of disk calls
+	ErrorStops    int64 // processes that ended themselves because of an error
+	SetAside      int64 // logs reported as damaged
+	Lines         [4]int64
+
+	Faults []FaultCount // in the order of faultTable
+}
+
+// FaultCount says how often a kind of fault was planned, how often it came to
+// pass, and how often it changed anything. One that never matters is a defect of the simulator.
+type FaultCount struct {
+	Name                        string
+	Planned, Happened, Mattered int64
+}
+
+// faultTable is the names of all kinds of faults.
+var faultTable = func() []string {
+	var names []string
+	for k := range numFaultKinds {
+		if k != DiskRule {
+			names = append(names, k.String())
+		}
+	}
+	for e := 1; e < simdisk.NumEffects; e++ {
+		names = append(names, "disk "+simdisk.Effect(e).String())
+	}
+	return append(names, "power loss at the end")
+}()
+
+func (s *Stats) init() {
+	s.Worlds = 1
+	s.Faults = make([]FaultCount, len(faultTable))
+	for i, n := range faultTable {
+		s.Faults[i].Name = n
+	}
+}
+
+func (s *Stats) fault(name string) *FaultCount {
+	for i := range s.Faults {
+		if s.Faults[i].Name == name {
+			return &s.Faults[i]
+		}
+	}
+	panic("sim: no fault is named " + name)
+}
+
+// count counts a line for the operator.
+func (s *Stats) count(l broker.Level) { s.Lines[min(3, max(0, (int(l)+4)/4))]++ }
+
+// Add adds another world's.
+func (s *Stats) Add(t *Stats) {
+	if s.Faults == nil {
+		s.init()
+		s.Worlds = 0
+	}
+	s.Worlds += t.Worlds
+	s.Events += t.Events
+	s.Virtual += t.Virtual
+	s.Messages += t.Messages
+	s.Requests += t.Requests
+	s.Responses += t.Responses
+	s.Acked += t.Acked
+	s.Refused += t.Refused
+	s.Delivered += t.Delivered
+	s.Timeouts += t.Timeouts
+	s.Ops += t.Ops
+	s.DiskCalls += t.DiskCalls
+	s.CrashesInside += t.CrashesInside
+	s.ErrorStops += t.ErrorStops
+	s.SetAside += t.SetAside
+	for i := range s.Lines {
+		s.Lines[i] += t.Lines[i]
+	}
+	for i := range s.Faults {
+		s.Faults[i].Planned += t.Faults[i].Planned
+		s.Faults[i].Happened += t.Faults[i].Happened
+		s.Faults[i].Mattered += t.Faults[i].Mattered
+	}
+}

@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"lockstep/core/record"
+	"lockstep/linearizability"
+	"lockstep/sim/seed"
+)
+
+// world is one simulated world. Everything in it happens on one goroutine.
+type world struct {
+	plan  *Plan
+	now   Time
+	queue queue
+	hash  uint64 // of every event so far
+	trace *Trace // nil: nobody wants to read it
+	stats Stats
+
+	net      network
+	hosts    []*host
+	clients  []client
+	history  linearizability.History
+	oracle   oracle
+	values   int64 // the last value that a producer sent
+	phase    phase
+	failure  *Failure
+	scratch  scratch
+	builder  *record.Builder
+	verifier *verifier
+	lanes    int
+	added    []int32 // partitions that topics got after their birth
+}
+
+// phase is what part of its life a world is in.
+type phase uint8
+
+const (
+	working  phase = iota // clients work and faults happen
+	draining              // nothing new is begun; what was begun may end
+	judging               // everything is healed, and looked at
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// mix folds something that happened into the trace hash.
+func (w *world) mix(x uint64) { w.hash = seed.Mix(w.hash ^ x) }
+
+// mixBytes folds bytes into the trace hash.
+func (w *world) mixBytes(p []byte) {
+	w.mix(uint64(len(p))<<32 | uint64(crc32.Checksum(p, castagnoli)))
+}
+
+// after lets an event happen in a while.
+func (w *world) after(d Time, to actor, kind uint8) *event { return w.queue.add(w.now+d, to, kind) }
+
+// runUntil lets things happen up to an instant, or until something has failed or is done.
+func (w *world) runUntil(end Time, done func() bool) {
+	for w.failure == nil {
+		if done != nil && done() {
+			return
+		}
+		e := w.queue.next()
+		if e == nil {
+			break
+		}
+		if e.at > end {
+			w.queue.tree.ReplaceOrInsert(e)
+			break
+		}
+		w.now = e.at
+		w.stats.Events++
+		w.mix(uint64(e.at)<<8 ^ uint64(e.kind))
+		e.to.fire(e)
+		w.queue.free(e)
+	}
+	if w.failure == nil {
+		w.now = max(w.now, end)
+	}
+}
+
+// fail ends the world: something that must not be has been seen. Only the first failure counts.
+func (w *world) fail(kind, format string, args ...any) {
+	if w.failure == nil {
+		w.failure = &Failure{Kind: kind, At: w.now, Line: fmt.Sprintf(format, args...)}
+		w.mix(seed.Label(kind))
+		if w.trace != nil {
+			w.trace.add(Entry{At: w.now, Kind: "failure", Text: kind + ": " + w.failure.Line})
+		}
+	}
+}
+
+// Failure is what was wrong with a world.
+type Failure struct {
+	Kind string // the property that was violated: shrinking keeps it the same
+	Line string // why, in one line
+	At   Time   // when it was seen
+}
+
+// Error makes a Failure an error.
+func (f *Failure) Error() string { return f.Kind + ": " + f.Line }
