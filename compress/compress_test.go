@@ -167,10 +167,13 @@ func TestSnappyOfOthers(t *testing.T) {
 	requireDecodes(t, record.Snappy, s2.EncodeSnappyBest(nil, data), data)
 	framed := xerial(data[:32<<10], data[32<<10:64<<10], data[64<<10:])
 	requireDecodes(t, record.Snappy, framed, data)
-	requireDecodes(t, record.Snappy, append(xerial(data[:10]), xerial(data[10:])...), data)
-	got, err := Codecs{}.Decompress(nil, record.Snappy, xerial(), 0)
-	require.NoError(t, err)
-	require.Empty(t, got)
+	requireRefused(t, record.Snappy, append(xerial(data[:10]), xerial(data[10:])...), errXerial)
+	requireRefused(t, record.Snappy, xerial(), errXerial)
+	for _, at := range []int{11, 15} { // version 0
+		old := bytes.Clone(framed)
+		old[at] = 0
+		requireRefused(t, record.Snappy, old, errXerial)
+	}
 
 	requireRefused(t, record.Snappy, nil, nil)
 	requireRefused(t, record.Snappy, framed[:12], errXerial)
@@ -178,7 +181,7 @@ func TestSnappyOfOthers(t *testing.T) {
 	requireRefused(t, record.Snappy, append(bytes.Clone(framed), 0xff, 0xff, 0xff, 0xff), errXerial)
 	requireRefused(t, record.Snappy, append(xerial(), 0, 0, 0, 0), nil) // a block has a length at least
 	// 4 GB claimed by a few bytes.
-	_, err = Codecs{}.Decompress(nil, record.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, 1<<24)
+	_, err := Codecs{}.Decompress(nil, record.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, 1<<24)
 	require.ErrorIs(t, err, record.ErrTooLarge)
 	requireRefused(t, record.Snappy, []byte{0x80, 0x80, 0x80, 0x04, 0}, errSnappyOf)
 	requireRefused(t, record.Snappy, s2.Encode(nil, text(100_000)), errS2)

@@ -15,8 +15,8 @@ import (
 // behind its length. Everybody reads both; we write the raw block.
 //
 // The header is 8 bytes of magic, a version and the lowest version that can
-// read it, 4 bytes each. Streams may be joined, so that a header can come
-// where a length is expected; its first 4 bytes are no possible length.
+// read it, 4 bytes each, of which Java's reader refuses any below 1. (It takes
+// several streams joined, too. Other clients do not, so they are refused here.)
 
 const xerialHeaderSize = 16
 
@@ -32,15 +32,13 @@ func decodeSnappy(dst, src []byte, limit int) ([]byte, error) {
 	if !bytes.HasPrefix(src, xerialMagic) {
 		return decodeSnappyBlock(dst, src, limit)
 	}
+	version := func(at int) int32 { return int32(binary.BigEndian.Uint32(src[at:])) }
+	if len(src) <= xerialHeaderSize || version(8) < 1 || version(12) < 1 {
+		return dst, errXerial
+	}
+	src = src[xerialHeaderSize:]
 	limit += len(dst)
 	for len(src) > 0 {
-		if bytes.HasPrefix(src, xerialMagic) {
-			if len(src) < xerialHeaderSize {
-				return dst, errXerial
-			}
-			src = src[xerialHeaderSize:]
-			continue
-		}
 		if len(src) < 4 {
 			return dst, errXerial
 		}
