@@ -1,0 +1,111 @@
+package segment
+
+import (
+	"fmt"
+
+	"lockstep/core/log"
+)
+
+// SaveProducers keeps a snapshot of the producer table as of offset, so that
+// OpenLog need not replay the log from its start. The last few are kept. It is
+// not synced: one that is missing or torn is passed over, and more is replayed.
+func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if offset > l.end {
+		return fmt.Errorf("producer snapshot of %s at %d, it ends at %d: %w", l.directory(), offset, l.end, ErrOffsetOutOfRange)
+	}
+	if err := l.dropSnapshots(offset - 1); err != nil {
+		return err
+	}
+	f, err := l.store.writeFile(l.snapshotName(offset), snapshot)
+	if err != nil {
+		return fmt.Errorf("producer snapshot: %w", err)
+	}
+	f.Close()
+	l.snapshots = append(l.snapshots, offset)
+	for len(l.snapshots) > keepSnapshots {
+		if err := removeIfThere(l.store.fs, l.snapshotName(l.snapshots[0])); err != nil {
+			return err
+		}
+		l.snapshots = l.snapshots[1:]
+	}
+	l.sinceSnapshot = 0
+	return nil
+}
+
+func (l *Log) snapshotName(off int64) string {
+	return l.directory() + "/" + offsetName(off) + snapshotExt
+}
+
+// dropSnapshots deletes the snapshots of offsets above limit: what they tell of is not in the log any more (museum D04).
+func (l *Log) dropSnapshots(limit int64) error {
+	for n := len(l.snapshots); n > 0 && l.snapshots[n-1] > limit; n-- {
+		if err := removeIfThere(l.store.fs, l.snapshotName(l.snapshots[n-1])); err != nil {
+			return err
+		}
+		l.snapshots = l.snapshots[:n-1]
+	}
+	return nil
+}
+
+// loadProducers returns the producer table as of the log's end: from the latest snapshot that is whole, and the batches
+// after it. l.op is held.
+func (l *Log) loadProducers() (*log.Producers, error) {
+	table, from := log.NewProducers(0), l.start
+	for i := len(l.snapshots) - 1; i >= 0; i-- {
+		b, err := readFile(l.store.fs, l.snapshotName(l.snapshots[i]))
+		if err != nil {
+			continue // it is only a short cut
+		}
+		if t, err := log.LoadSnapshot(b); err == nil {
+			table, from = t, l.snapshots[i]
+			break
+		}
+	}
+	if err := l.replay(table, max(from, l.start)); err != nil {
+		return nil, err
+	}
+	return table, nil
+}
+
+// replay adds the batches from an offset on to the table.
+func (l *Log) replay(table *log.Producers, from int64) error {
+	for i := max(0, l.find(from)); i < len(l.segs); i++ {
+		if err := l.replaySegment(table, l.segs[i], from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) replaySegment(table *log.Producers, seg *segment, from int64) error {
+	if seg.size == 0 || from >= l.end {
+		return nil
+	}
+	pos, _, err := l.placeOf(seg, max(from, seg.base))
+	if err != nil || pos == seg.size {
+		return err
+	}
+	f, err := l.acquire(seg)
+	if err != nil {
+		return err
+	}
+	defer l.release(seg)
+	s := newScanner(f, seg.name(logExt), pos, seg.size)
+	defer s.close()
+	for !s.done() {
+		b, err := s.batch()
+		if err != nil {
+			return damageOf(s, err)
+		}
+		if b.BaseOffset() >= from { // else the snapshot knows it
+			table.Replay(b.Header())
+		}
+		s.step(b.Size())
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path"
+
+	"lockstep/disk"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const tmpSuffix = ".tmp"
+
+// sealMagic begins the small files that are replaced as a whole: magic, format
+// version (1 byte), CRC-32C of what follows (4 bytes, big endian), the content.
+const (
+	sealMagic   = "LKSF"
+	sealVersion = 1
+	sealHead    = len(sealMagic) + 1 + 4
+)
+
+func seal(content []byte) []byte {
+	b := make([]byte, sealHead, sealHead+len(content))
+	copy(b, sealMagic)
+	b[len(sealMagic)] = sealVersion
+	binary.BigEndian.PutUint32(b[sealHead-4:], crc32.Checksum(content, castagnoli))
+	return append(b, content...)
+}
+
+func unseal(name string, b []byte) ([]byte, error) {
+	if len(b) < sealHead || string(b[:len(sealMagic)]) != sealMagic {
+		return nil, corrupt(name, 0, "no magic in %d bytes", len(b))
+	}
+	if v := b[len(sealMagic)]; v != sealVersion {
+		return nil, fmt.Errorf("%s: %w: version %d", name, ErrFormat, v)
+	}
+	want := binary.BigEndian.Uint32(b[sealHead-4:])
+	if got := crc32.Checksum(b[sealHead:], castagnoli); got != want {
+		return nil, corrupt(name, int64(sealHead), "CRC is %08x, not %08x", got, want)
+	}
+	return b[sealHead:], nil
+}
+
+// replaceFile durably and atomically makes content the content of a file
+// (rule 14: write, sync, rename, sync the directory). No room leaves the old
+// file as it was; a failed sync is the Store's end (rule 13).
+func (s *Store) replaceFile(name string, content []byte) error {
+	f, err := s.writeFile(name+tmpSuffix, content)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return s.syncFailed(err)
+	}
+	if err := s.fs.Rename(name+tmpSuffix, name); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(path.Dir(name)); err != nil {
+		return s.syncFailed(err)
+	}
+	return nil
+}
+
+// writeFile writes a whole file, not synced, and returns it open. It leaves nothing behind if it fails.
+func (s *Store) writeFile(name string, content []byte) (disk.File, error) {
+	f, err := s.fs.Open(name, disk.Create)
+	if err != nil {
+		return nil, err
+	}
+	if err = f.Truncate(0); err == nil {
+		err = writeFull(f, content, 0)
+	}
+	if err != nil {
+		f.Close()
+		s.fs.Remove(name)
+		return nil, err
+	}
+	return f, nil
+}
+
+// writeFull is WriteAt that takes a short write for what it is.
+func writeFull(f disk.File, p []byte, off int64) error {
+	n, err := f.WriteAt(p, off)
+	if err == nil && n < len(p) {
+		err = errShortWrite
+	}
+	return err
+}
+
+var errShortWrite = fmt.Errorf("%w: short write", disk.ErrIO)
+
+// readFile returns the content of a file, nil if there is none.
+func readFile(fs disk.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name, 0)
+	if errors.Is(err, disk.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		return nil, fmt.Errorf("read %s: %d of %d bytes: %w", name, n, size, err)
+	}
+	return b, nil
+}
+
+// removeIfThere removes a file that need not exist.
+func removeIfThere(fs disk.FS, name string) error {
+	err := fs.Remove(name)
+	if errors.Is(err, disk.ErrNotExist) {
+		return nil
+	}
+	return err
+}

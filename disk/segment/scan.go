@@ -1,0 +1,163 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"lockstep/core/record"
+)
+
+// scanner walks over the batches of a segment's bytes [pos, end).
+type scanner struct {
+	f    io.ReaderAt
+	name string // of the file, for errors
+	pos  int64  // of the batch at hand
+	end  int64
+
+	buf     []byte // of the file, from at on
+	at      int64
+	last    int    // size of the batch before, to guess how far to read ahead
+	walked  int    // batches stepped over
+	release func() // gives buf back
+}
+
+const (
+	headerChunk = 512       // read for a header where batches are large
+	scanChunk   = 64 << 10  // and where they are small, to have many at once
+	smallBatch  = 8 << 10   // which is below this
+	crcChunk    = 256 << 10 // read ahead where whole batches are read
+	lengthEnd   = 12        // base offset and length: what of a header tells the batch's size
+)
+
+// zeros is what room prepared ahead holds.
+var zeros [256 << 10]byte
+
+var scanBuffers = sync.Pool{New: func() any { b := make([]byte, crcChunk); return &b }}
+
+// errZeros: there is no batch, only room that was prepared for one.
+var errZeros = errors.New("zeros")
+
+// newScanner returns a scanner; close gives its memory back.
+func newScanner(f io.ReaderAt, name string, pos, end int64) *scanner {
+	b := scanBuffers.Get().(*[]byte)
+	return &scanner{f: f, name: name, pos: pos, end: end, buf: (*b)[:0], at: pos, release: func() { scanBuffers.Put(b) }}
+}
+
+func (s *scanner) close() { s.release() }
+
+// done says that nothing is left.
+func (s *scanner) done() bool { return s.pos >= s.end }
+
+// window returns n bytes at pos, having read ahead if they were not there.
+func (s *scanner) window(n, ahead int) ([]byte, error) {
+	if s.pos < s.at || s.pos+int64(n) > s.at+int64(len(s.buf)) {
+		if err := s.fill(max(n, ahead)); err != nil {
+			return nil, err
+		}
+		if len(s.buf) < n {
+			return nil, corrupt(s.name, s.pos, "file ends %d bytes on, where there should be %d", len(s.buf), s.end-s.pos)
+		}
+	}
+	from := int(s.pos - s.at)
+	return s.buf[from : from+n : from+n], nil
+}
+
+// fill reads n bytes at pos, or what is left.
+func (s *scanner) fill(n int) error {
+	n = int(min(int64(n), s.end-s.pos))
+	if cap(s.buf) < n {
+		s.buf = make([]byte, n)
+	}
+	s.buf, s.at = s.buf[:n], s.pos
+	got, err := s.f.ReadAt(s.buf, s.pos)
+	s.buf = s.buf[:got]
+	if got < n && err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s at %d: %w", s.name, s.pos, err)
+	}
+	return nil
+}
+
+// header parses the header of the batch at pos. What it says is not checked by a CRC. An error that is not an I/O error is a
+// CorruptError, or errZeros.
+func (s *scanner) header() (record.Header, error) {
+	if s.end-s.pos < record.HeaderSize {
+		return record.Header{}, s.tail()
+	}
+	ahead := headerChunk
+	if s.last > 0 && s.last < smallBatch {
+		ahead = scanChunk
+	}
+	b, err := s.window(record.HeaderSize, ahead)
+	if err != nil {
+		return record.Header{}, err
+	}
+	h, err := record.ParseHeader(b)
+	switch {
+	case err != nil && allZero(b):
+		return h, errZeros
+	case err != nil:
+		return h, corrupt(s.name, s.pos, "%v", err)
+	case int64(h.Size()) > s.end-s.pos:
+		return h, corrupt(s.name, s.pos, "batch of %d bytes, %d are left", h.Size(), s.end-s.pos)
+	}
+	return h, nil
+}
+
+// batch parses the batch at pos, CRC and all (museum C04: length alone makes no
+// batch). It stays valid until the next call. Errors are as header's.
+func (s *scanner) batch() (record.Batch, error) {
+	if s.end-s.pos < record.HeaderSize {
+		return record.Batch{}, s.tail()
+	}
+	b, err := s.window(lengthEnd, crcChunk)
+	if err != nil {
+		return record.Batch{}, err
+	}
+	size := int64(lengthEnd) + int64(int32(binary.BigEndian.Uint32(b[8:])))
+	if size < record.HeaderSize || size > s.end-s.pos {
+		_, err := s.header() // which says it better
+		if err == nil {
+			err = corrupt(s.name, s.pos, "batch of %d bytes", size)
+		}
+		return record.Batch{}, err
+	}
+	if b, err = s.window(int(size), crcChunk); err != nil {
+		return record.Batch{}, err
+	}
+	batch, _, err := record.Parse(b)
+	if err != nil {
+		return record.Batch{}, corrupt(s.name, s.pos, "%v", err)
+	}
+	return batch, nil
+}
+
+// tail is the error where less than a header is left.
+func (s *scanner) tail() error {
+	b, err := s.window(int(s.end-s.pos), 0)
+	switch {
+	case err != nil:
+		return err
+	case allZero(b):
+		return errZeros
+	}
+	return corrupt(s.name, s.pos, "%d bytes are less than a batch", len(b))
+}
+
+// step goes to the next batch, after one of the given size.
+func (s *scanner) step(size int) {
+	s.pos += int64(size)
+	s.last = size
+	s.walked++
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}

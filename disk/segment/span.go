@@ -1,0 +1,114 @@
+package segment
+
+import (
+	"fmt"
+	"io"
+
+	"lockstep/core/record"
+	"lockstep/disk"
+)
+
+// Span is a range of a segment's file that holds whole batches. The file is
+// there, deleted or not, until Release. What a span covers never becomes other
+// bytes; only a truncation of the log can make it come out short.
+type Span struct {
+	Base int64 // the offset that was asked for; the first batch may begin below it
+	Next int64 // the offset after the last batch; Base if the span is empty
+	Off  int64 // position in the file
+	Len  int   // bytes
+
+	f   disk.File
+	seg *segment
+}
+
+// File returns the file, for sendfile by its Fd; nil if the span is empty.
+func (s *Span) File() disk.File { return s.f }
+
+// ReadInto reads the span's bytes to the start of buf.
+func (s *Span) ReadInto(buf []byte) error {
+	if s.Len == 0 {
+		return nil
+	}
+	n, err := s.f.ReadAt(buf[:s.Len], s.Off)
+	if n == s.Len {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF // it was truncated
+	}
+	return fmt.Errorf("read %d bytes of %s at %d: %w", s.Len, s.seg.name(logExt), s.Off, err)
+}
+
+// WriteTo writes the span's bytes to w. It is io.WriterTo.
+func (s *Span) WriteTo(w io.Writer) (int64, error) {
+	if s.Len == 0 {
+		return 0, nil
+	}
+	n, err := io.Copy(w, io.NewSectionReader(s.f, s.Off, int64(s.Len)))
+	if err == nil && n < int64(s.Len) {
+		err = fmt.Errorf("read %s at %d: %w", s.seg.name(logExt), s.Off+n, io.ErrUnexpectedEOF)
+	}
+	return n, err
+}
+
+// Release lets go of the file. It may be called again, and on the zero Span.
+func (s *Span) Release() {
+	if s.f != nil {
+		s.f = nil
+		s.seg.log.release(s.seg)
+	}
+}
+
+// ReadRequest is one read of ReadMany.
+type ReadRequest struct {
+	Log         *Log // nil: the result is ErrNoLog
+	From, Limit int64
+	MaxBytes    int32
+}
+
+// ReadResult is what came of it. The Span must be released.
+type ReadResult struct {
+	Span Span
+	Err  error
+}
+
+// ReadMany carries out the reads of one Fetch response in their order.
+// maxBytes bounds the bytes of all together, and the MaxBytes of each its own; but the first batch of
+// the first one that has any comes whole, however large it is. The results are appended to out, one for each request.
+func ReadMany(reqs []ReadRequest, maxBytes int32, out []ReadResult) []ReadResult {
+	left, any := int64(maxBytes), false
+	for _, q := range reqs {
+		if q.Log == nil {
+			out = append(out, ReadResult{Err: ErrNoLog})
+			continue
+		}
+		room := int32(max(0, min(left, int64(q.MaxBytes))))
+		span, err := q.Log.Read(q.From, q.Limit, room, !any)
+		any = any || span.Len > 0
+		left -= int64(span.Len)
+		out = append(out, ReadResult{span, err})
+	}
+	return out
+}
+
+// ReadBatches reads whole batches, from the one that holds from on, that end at or below limit: about maxBytes of
+// them, at least one, none if there is none. Every CRC is checked; a wrong one is ErrCorrupt (rule 17).
+func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, error) {
+	span, err := l.Read(from, limit, maxBytes, true)
+	if err != nil || span.Len == 0 {
+		return nil, err
+	}
+	defer span.Release()
+	buf := make([]byte, span.Len)
+	if err := span.ReadInto(buf); err != nil {
+		return nil, err
+	}
+	batches, used, err := record.ParseAll(buf)
+	if err == nil && used < len(buf) {
+		err = record.ErrTruncated
+	}
+	if err != nil {
+		return nil, corrupt(span.seg.name(logExt), span.Off+int64(used), "%v", err)
+	}
+	return batches, nil
+}

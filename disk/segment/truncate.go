@@ -1,0 +1,268 @@
+package segment
+
+import (
+	"fmt"
+
+	"lockstep/core/log"
+)
+
+// Truncate durably cuts the log so that it ends at the offset to, or at the
+// start of the batch that holds it, along with its indexes, epochs and
+// producer snapshots (rule 16), and returns where it ends. At or beyond the
+// end it only drops epochs that begin there and makes sure that all is durable.
+//
+// Nothing is written over: the next append begins a new segment, so that a span
+// that somebody still reads never becomes other bytes.
+func (l *Log) Truncate(to int64) (end int64, err error) {
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.heal(); err != nil {
+		return 0, err
+	}
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	if to = max(to, l.start); to < l.end {
+		err = l.truncate(to)
+	} else {
+		err = l.settle()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("truncate %s to %d: %w", l.directory(), to, err)
+	}
+	return l.end, nil
+}
+
+// heal cuts off what a failed append left, which Append could not.
+func (l *Log) heal() error {
+	l.mu.Lock()
+	broken := l.broken != nil && l.brokenTail && !l.deleted
+	l.mu.Unlock()
+	if !broken || l.store.usable() != nil {
+		return nil
+	}
+	seg := l.last()
+	f, err := l.openLast(seg, 0)
+	if err != nil {
+		return err
+	}
+	defer l.store.files.release(&seg.data)
+	if err := f.Truncate(seg.size); err != nil {
+		return err
+	}
+	l.room = seg.size
+	l.store.files.setDirty(&seg.data)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken, l.brokenTail = nil, false
+	l.touch(seg)
+	l.unsettled = true
+	return nil
+}
+
+// cut is how a log is to be cut.
+type cut struct {
+	end        recoveryPoint // the log's end afterwards
+	kept, gone []*segment
+	seg        *segment // the segment to cut at end.pos, nil if it ends there already
+}
+
+// truncate cuts the log to end at to, or at the start of the batch that holds it. The journal comes first: files that
+// end below the recovery point would be damage.
+func (l *Log) truncate(to int64) error {
+	c, err := l.planCut(to)
+	if err != nil {
+		return err
+	}
+	if err := l.noteCut(c); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.segs, l.end, l.start, l.writable = c.kept, c.end.off, min(l.start, c.end.off), false
+	l.lastEpoch = latestEpoch(l.store.journal.get(l.id).epochs, c.end.off)
+	for _, seg := range c.gone {
+		seg.removed = true
+	}
+	if c.seg != nil {
+		c.seg.size, c.seg.maxTimestamp, c.seg.checked = c.end.pos, c.end.maxTimestamp, true
+	}
+	l.forgetPlaces()
+	l.newNames = true
+	l.mu.Unlock()
+	if err := l.removeTail(c); err != nil {
+		l.setBroken(err, false) // a restart finds more than there should be, above the recovery point
+		return err
+	}
+	return l.settle()
+}
+
+// planCut finds where to cut. l.op is held.
+func (l *Log) planCut(to int64) (cut, error) {
+	i := l.find(to)
+	c := cut{end: recoveryPoint{off: to, seg: to, maxTimestamp: noTimestamp}}
+	seg := l.segs[i]
+	pos, base, err := l.placeOf(seg, to)
+	if err != nil {
+		return c, err
+	}
+	c.end.off = min(to, base)
+	switch {
+	case pos > 0:
+		c.kept, c.gone, c.seg = l.segs[:i+1:i+1], l.segs[i+1:], seg
+		c.end.seg, c.end.pos = seg.base, pos
+		if c.end.maxTimestamp, err = l.latestBelow(seg, pos); err != nil {
+			return c, err
+		}
+	case i > 0:
+		last := l.segs[i-1]
+		c.kept, c.gone = l.segs[:i:i], l.segs[i:]
+		c.end.seg, c.end.pos = last.base, last.size
+		if c.end.maxTimestamp, err = l.latestOf(last); err != nil {
+			return c, err
+		}
+	default:
+		c.gone = l.segs
+	}
+	return c, nil
+}
+
+// placeOf returns the position of the batch of a segment that holds off, or comes next, and its base offset.
+func (l *Log) placeOf(seg *segment, off int64) (pos, base int64, err error) {
+	if off == seg.base {
+		return 0, off, nil
+	}
+	f, err := l.acquire(seg)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer l.release(seg)
+	s := newScanner(f, seg.name(logExt), 0, seg.size)
+	defer s.close()
+	return l.seek(seg, s, off)
+}
+
+// latestBelow returns the latest timestamp of the batches below a position at which one begins.
+func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
+	f, err := l.acquire(seg)
+	if err != nil {
+		return 0, err
+	}
+	defer l.release(seg)
+	s := newScanner(f, seg.name(logExt), 0, pos)
+	defer s.close()
+	e, err := l.floor(seg, func(e entry) bool { return int64(e.pos) >= pos })
+	if err == nil {
+		s.pos = int64(e.pos)
+		_, err = l.landing(seg, s, e)
+	}
+	if err != nil {
+		e, s.pos = entry{maxTimestamp: noTimestamp}, 0
+	}
+	latest := e.maxTimestamp
+	for !s.done() {
+		h, err := s.header()
+		if err != nil {
+			return 0, damageOf(s, err)
+		}
+		latest = max(latest, h.MaxTimestamp)
+		s.step(h.Size())
+	}
+	return latest, nil
+}
+
+// noteCut durably notes that the log ends where it is to be cut, before it does.
+func (l *Log) noteCut(c cut) error {
+	j := l.store.journal
+	l.mu.Lock()
+	l.gen++ // what a round captured before is neither to be noted nor to be reported
+	if l.noted.off > c.end.off {
+		l.noted = c.end
+		j.note(l.id, c.end)
+	}
+	j.setStart(l.id, min(l.start, c.end.off))
+	j.setEpochs(l.id, trimEpochs(j.get(l.id).epochs, c.end.off))
+	l.mu.Unlock()
+	return j.sync()
+}
+
+// trimEpochs drops the entries that begin at or above end.
+func trimEpochs(epochs []log.EpochStart, end int64) []log.EpochStart {
+	n := len(epochs)
+	for n > 0 && epochs[n-1].Start >= end {
+		n--
+	}
+	return epochs[:n:n]
+}
+
+// removeTail cuts the files: later segments, the rest of the one that is cut, producer snapshots.
+func (l *Log) removeTail(c cut) error {
+	for i := len(c.gone) - 1; i >= 0; i-- {
+		if err := l.removeFiles(c.gone[i]); err != nil {
+			return err
+		}
+	}
+	if err := l.dropSnapshots(c.end.off); err != nil {
+		return err
+	}
+	l.room = 0
+	if c.seg == nil {
+		return nil
+	}
+	if err := l.cutIndex(c.seg, c.end.pos); err != nil {
+		return err
+	}
+	f, err := l.openLast(c.seg, 0)
+	if err != nil {
+		return err
+	}
+	defer l.store.files.release(&c.seg.data)
+	l.store.files.setDirty(&c.seg.data)
+	return f.Truncate(c.end.pos)
+}
+
+// removeFiles deletes the files of a segment that is marked removed.
+func (l *Log) removeFiles(seg *segment) error {
+	for _, ext := range []string{logExt, indexExt} {
+		if err := removeIfThere(l.store.fs, seg.name(ext)); err != nil {
+			return err
+		}
+	}
+	l.store.files.drop(&seg.data)
+	l.store.files.drop(&seg.index)
+	return nil
+}
+
+// settle makes everything that the log holds durable now, also what a round has taken over that is still running, and
+// drops epochs that begin at the end (museum A20: also where the end did not move). l.op is held.
+func (l *Log) settle() error {
+	j := l.store.journal
+	l.mu.Lock()
+	end := l.end
+	if epochs := j.get(l.id).epochs; len(epochs) > 0 && epochs[len(epochs)-1].Start >= end {
+		j.setEpochs(l.id, trimEpochs(epochs, end))
+	}
+	if l.noted.off != end || l.unsettled {
+		l.created = l.created || l.noted.off < 0
+		l.newNames = true
+		for _, seg := range l.segs {
+			if seg.base >= l.noted.seg || l.noted.off < 0 {
+				l.touch(seg)
+			}
+		}
+	}
+	l.mu.Unlock()
+	r := &Round{s: l.store, must: j.mustSync()}
+	l.store.unlist([]*Log{l})
+	syncs := r.capture(l)
+	r.root = r.logs[0].created
+	if syncs == 0 && !r.must {
+		return nil
+	}
+	r.hold()
+	r.all = l.store.files.takeLostDirty() || r.all
+	if err := r.Run(); err != nil {
+		return err
+	}
+	l.unsettled = false
+	return nil
+}
