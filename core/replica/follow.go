@@ -111,21 +111,19 @@ func (r *Replica) followHW() {
 // where the largest epoch not above it ends here. The next fetch tells whether that was far enough (rule 3, museum
 // A01 and A02). Nothing else is taken from a diverging answer (rule 5).
 func (r *Replica) diverged(now core.Time, d log.EpochStart, out *Out) {
-	to := max(min(d.Start, r.log.End()), 0)
+	to := min(d.Start, r.log.End())
 	if _, end, ok := r.log.EndOffsetFor(d.Epoch); ok {
 		to = min(to, end)
 	}
 	out.line(levelInfo, "truncating to where the leader's log departs", r.attrs("leader_log_epoch", d.Epoch, "leader_epoch_end", d.Start, "end", r.log.End(), "to", to)...)
-	if to < r.log.Start() {
-		r.restartAt(to, out)
-		return
-	}
+	// What was deleted here cannot come back: the log is empty then, and waits until the leader's has grown to its start.
+	to = max(to, r.log.Start())
 	r.truncate(now, to, out)
 }
 
-// restartAt empties the log, to begin again at start: the leader does not have what would follow ours.
+// restartAt empties the log, to begin again at start, which is above its end: the leader has deleted what would follow.
 func (r *Replica) restartAt(start int64, out *Out) {
-	out.line(levelWarn, "the leader's log has nothing in common with ours: starting over", r.attrs("end", r.log.End(), "start", start)...)
+	out.line(levelWarn, "the leader's log begins above our end: starting over", r.attrs("end", r.log.End(), "start", start)...)
 	r.log.Reset(start)
 	r.hw, r.resetting, r.startAsked = start, true, start
 	out.SetStart = Value{Set: true, Offset: start}

@@ -24,12 +24,13 @@ func testConfig() Config {
 // node is one replica over a disk of its own: a file of batches of which the end may not be durable yet, and the
 // operations that are on their way to it, in order.
 type node struct {
-	t   require.TestingT
-	id  int32
-	cfg Config
-	now core.Time
-	r   *Replica
-	out Out
+	t    require.TestingT
+	id   int32
+	cfg  Config
+	now  core.Time
+	most int // batches in an answer
+	r    *Replica
+	out  Out
 
 	batches         []record.Batch // in the file
 	start           int64
@@ -44,11 +45,15 @@ type node struct {
 	proposed []*Proposal
 	readable bool
 	lines    []Line
+
+	cache          []string // what contents has made of the first known batches
+	known, checked int      // checked: offsets compared with what is committed
 }
 
 // operation is one thing to do to the file.
 type operation struct {
 	append   []record.Batch
+	sync     bool
 	truncate Value
 	setStart Value
 	epochs   *[]log.EpochStart
@@ -56,7 +61,7 @@ type operation struct {
 }
 
 func newNode(t require.TestingT, id int32, cfg Config) *node {
-	n := &node{t: t, id: id, cfg: cfg, now: core.Time(time.Hour)}
+	n := &node{t: t, id: id, cfg: cfg, now: core.Time(time.Hour), most: 2}
 	n.open()
 	return n
 }
@@ -102,9 +107,8 @@ func (n *node) carryOut() {
 		n.queue = append(n.queue, operation{epochs: &o.Epochs})
 	}
 	if len(o.Append) > 0 {
-		n.queue = append(n.queue, operation{append: o.Append})
+		n.queue = append(n.queue, operation{append: o.Append, sync: o.Sync})
 	}
-	n.wantSync = n.wantSync || o.Sync
 	if o.ReadLog.Set {
 		n.queue = append(n.queue, operation{read: o.ReadLog})
 	}
@@ -133,6 +137,9 @@ func (n *node) write(fail bool) {
 	switch {
 	case op.truncate.Set:
 		n.cut(op.truncate.Offset)
+		kept := log.NewEpochs(n.epochs)
+		kept.TruncateTail(n.end()) // rule 16: the cut takes them with it, durably
+		n.epochs = kept.List()
 		n.durable, n.synced, n.stuck = n.end(), n.epochs, false
 		n.r.Truncated(n.now, n.end(), &n.out)
 	case op.setStart.Set:
@@ -152,6 +159,7 @@ func (n *node) write(fail bool) {
 			require.GreaterOrEqual(n.t, b.BaseOffset(), n.end(), "an append below the end")
 			n.batches = append(n.batches, b)
 		}
+		n.wantSync = n.wantSync || op.sync
 		n.r.Written(n.now, n.end(), &n.out)
 	}
 	n.carryOut()
@@ -183,6 +191,10 @@ func (n *node) cut(end int64) {
 	for len(n.batches) > 0 && n.end() > end {
 		n.batches = n.batches[:len(n.batches)-1]
 	}
+	if n.known > len(n.batches) {
+		n.known, n.cache = len(n.batches), n.cache[:end]
+	}
+	n.checked = min(n.checked, int(end))
 	require.Equal(n.t, end, n.end(), "a cut inside a batch, or above the end")
 }
 
@@ -276,7 +288,7 @@ func (n *node) answer(f *node, ask FetchAsk) FetchAnswer {
 func (n *node) answerFor(f *node, d FetchDecision, ask FetchAsk) FetchAnswer {
 	ans := FetchAnswer{Code: d.Code, HighWatermark: d.HighWatermark, LogStart: d.LogStart, Diverging: d.Diverging}
 	if d.Code == 0 && d.Diverging == nil {
-		ans.Batches = n.read(ask.Offset, d.Limit, 2)
+		ans.Batches = n.read(ask.Offset, d.Limit, n.most)
 		n.r.Told(f.id, d.HighWatermark)
 	}
 	return ans

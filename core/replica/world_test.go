@@ -1,0 +1,633 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/log"
+	"lockstep/core/record"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world is a small cluster of one partition: three replicas with disks, an authority that elects from the in-sync set,
+// producers that retry, and messages that are lost, doubled, delayed and reordered. One seed decides everything.
+//
+// It checks that nothing acknowledged at acks=all is ever missing or elsewhere, that logs agree up to the high
+// watermark, that every in-sync replica holds all that is committed, that a producer's batch is in the log once, and
+// that everything converges in the end. It does not check what real clients, sockets and files would add: that is the
+// simulator's.
+type world struct {
+	t     *testing.T
+	rnd   *rand.Rand
+	now   core.Time
+	calm  bool // nothing goes wrong any more
+	quiet bool // nobody writes any more
+	nodes []*member
+	auth  authority
+	mail  []message
+
+	producers []*producer
+	waiters   map[Waiter]attempt
+	next      Waiter
+
+	epoch     int32
+	before    int64    // committed when the present leader epoch began
+	committed []string // value at each offset below the true high watermark
+	acked     map[string]int64
+	fresh     []ack           // acknowledged in this step
+	leaders   map[int32]int32 // of each epoch
+	trace     []string
+	kinds     map[string]int
+}
+
+// member is a node with what the world adds to it.
+type member struct {
+	*node
+	up    bool
+	epoch int64     // broker epoch of this life
+	seen  int       // states of the authority that it has applied or skipped
+	asked core.Time // when it last fetched and has no answer; 0 if it has one
+}
+
+// message is something that will arrive at some time, perhaps.
+type message struct {
+	name     string
+	to       int32 // a member, or 0 for the authority and the producers
+	life     int64 // of the member that it is for
+	from     int32 // of a proposal and what answers it
+	fromLife int64
+	deliver  func()
+	lost     func() // what its sender learns if it is lost; nil if nothing, ever
+}
+
+// authority is the controller: its decisions are a list, which every member reads in order and in its own time.
+type authority struct {
+	states []PartitionState
+	epochs map[int32]int64 // registered broker epochs
+	alive  map[int32]bool
+}
+
+func (a *authority) now() *PartitionState { return &a.states[len(a.states)-1] }
+
+// producer is an idempotent producer with one batch in flight.
+type producer struct {
+	id      int64
+	seq     int32
+	attempt int
+	waiting bool
+	since   core.Time
+}
+
+// ack is a value acknowledged at acks=all at an offset.
+type ack struct {
+	value  string
+	offset int64
+}
+
+type attempt struct {
+	p       *producer
+	number  int
+	value   string
+	seq     int32
+	noDedup bool // acks=1, without a producer id
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: core.Time(time.Hour), waiters: map[Waiter]attempt{},
+		acked: map[string]int64{}, leaders: map[int32]int32{}, kinds: map[string]int{},
+	}
+	w.auth = authority{epochs: map[int32]int64{}, alive: map[int32]bool{}}
+	first := state(3, 1, 0, 0, 1, 2, 3)
+	cfg := testConfig()
+	cfg.MinInsync = 1 + w.rnd.IntN(2)
+	cfg.LagMax = 300 * time.Millisecond
+	cfg.Sync = w.rnd.IntN(3) > 0
+	for id := int32(1); id <= 3; id++ {
+		w.nodes = append(w.nodes, &member{node: newNode(w, id, cfg), up: true, epoch: int64(id)})
+		w.auth.epochs[id], w.auth.alive[id] = int64(id), true
+	}
+	w.auth.states = []PartitionState{first}
+	for i := range int64(3) {
+		w.producers = append(w.producers, &producer{id: 100 + i})
+	}
+	return w
+}
+
+// Errorf and FailNow make the world a require.TestingT that tells its story when something fails.
+func (w *world) Errorf(format string, args ...any) {
+	w.t.Errorf("%s\n\nlast events:\n%s", fmt.Sprintf(format, args...), strings.Join(w.trace[max(0, len(w.trace)-traced):], "\n"))
+}
+var traced = 15000
+
+func (w *world) FailNow() { w.t.FailNow() }
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%6dms ", w.now.Sub(core.Time(time.Hour)).Milliseconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) chance(percent int) bool { return !w.calm && w.rnd.IntN(100) < percent }
+
+func (w *world) send(m message) {
+	if m.to > 0 && m.life == 0 {
+		m.life = w.nodes[m.to-1].epoch
+	}
+	w.mail = append(w.mail, m)
+	if w.chance(5) {
+		w.mail = append(w.mail, m)
+	}
+}
+
+// deliver takes any message out of the mail.
+func (w *world) deliver() {
+	if len(w.mail) == 0 {
+		return
+	}
+	i := w.rnd.IntN(len(w.mail))
+	if w.rnd.IntN(3) > 0 {
+		i = 0
+	}
+	m := w.mail[i]
+	w.mail = slices.Delete(w.mail, i, i+1)
+	if w.chance(8) {
+		w.note("lost: %s", m.name)
+		if m.lost != nil {
+			w.send(message{name: "timeout of " + m.name, to: m.from, life: m.fromLife, deliver: m.lost, lost: m.lost, from: m.from, fromLife: m.fromLife})
+		}
+		return
+	}
+	if m.to > 0 && (!w.nodes[m.to-1].up || w.nodes[m.to-1].epoch != m.life) {
+		return
+	}
+	w.note("%s", m.name)
+	m.deliver()
+}
+
+// step lets one thing happen.
+func (w *world) step() {
+	w.now = w.now.Add(time.Duration(w.rnd.IntN(5)) * time.Millisecond)
+	n := w.nodes[w.rnd.IntN(len(w.nodes))]
+	n.now = w.now
+	k := w.rnd.IntN(100)
+	switch {
+	case k < 40:
+		w.deliver()
+	case k < 44:
+		w.authority()
+	case k < 46 && w.chance(40):
+		w.crash(n)
+	case !n.up:
+		if k > 90 {
+			w.restart(n)
+		}
+	case k < 60:
+		w.disk(n)
+	case k < 67:
+		w.learn(n)
+	case k < 83:
+		w.fetch(n)
+	case k < 89:
+		n.tick()
+	case k < 91:
+		n.checkpoint = n.r.HighWatermark()
+	default:
+		w.produce(w.producers[w.rnd.IntN(len(w.producers))])
+	}
+	if epoch := w.auth.now().LeaderEpoch; epoch != w.epoch {
+		w.epoch, w.before = epoch, int64(len(w.committed))
+	}
+	w.collect()
+	w.check()
+}
+
+func (w *world) disk(n *member) {
+	switch {
+	case len(n.queue) > 0 && w.rnd.IntN(3) > 0:
+		fail := w.chance(3)
+		if fail {
+			w.note("%d: append fails", n.id)
+		}
+		n.write(fail)
+	case n.wantSync:
+		n.sync()
+	}
+}
+
+// crash loses all that is on its way and any part of what is not synced; where nothing is synced before it counts,
+// that is no power loss, and what is written stays.
+func (w *world) crash(n *member) {
+	if !n.up {
+		return
+	}
+	ends := []int64{n.end()}
+	for _, b := range n.batches {
+		if n.cfg.Sync && b.BaseOffset() >= n.durable {
+			ends = append(ends, b.BaseOffset())
+		}
+	}
+	end := ends[w.rnd.IntN(len(ends))]
+	w.note("%d: crash, log from %d to %d", n.id, n.end(), end)
+	n.crash(end, w.rnd.IntN(2) == 0)
+	n.up = false
+}
+
+// restart registers the broker again: a new life (rule 9).
+func (w *world) restart(n *member) {
+	n.up = true
+	n.epoch = w.auth.register(n.id)
+	n.seen = len(w.auth.states) - 1 // what it leads, it is told anew
+	w.note("%d: restart as broker epoch %d", n.id, n.epoch)
+}
+
+// learn gives a member the next state, or a later one.
+func (w *world) learn(n *member) {
+	if n.seen >= len(w.auth.states) {
+		return
+	}
+	if w.rnd.IntN(3) == 0 {
+		n.seen += w.rnd.IntN(len(w.auth.states) - n.seen)
+	}
+	st := w.auth.states[n.seen]
+	n.seen++
+	w.note("%d: learns leader %d epoch %d.%d isr %v", n.id, st.Leader, st.LeaderEpoch, st.PartitionEpoch, st.ISR)
+	n.apply(clone(st))
+	if n.r.Role() == Leader {
+		other, taken := w.leaders[st.LeaderEpoch]
+		require.True(w, !taken || other == n.id, "two leaders of epoch %d", st.LeaderEpoch)
+		w.leaders[st.LeaderEpoch] = n.id
+	}
+}
+
+// fetch sends a follower's ask to its leader, and the answer back.
+func (w *world) fetch(n *member) {
+	ask, ok := n.r.WantFetch(n.now)
+	if !ok || ask.Leader < 1 || n.asked != 0 && w.now.Sub(n.asked) < 200*time.Millisecond && !w.chance(10) {
+		return
+	}
+	n.asked = w.now
+	leader, epoch := w.nodes[ask.Leader-1], n.epoch
+	w.send(message{name: fmt.Sprintf("%d fetches from %d at %d, epochs %d %d", n.id, leader.id, ask.Offset, ask.LeaderEpoch, ask.LastFetchedEpoch), to: leader.id, deliver: func() {
+		leader.now = w.now
+		d := leader.r.FollowerFetch(w.now, n.id, epoch, ask, &leader.out)
+		leader.carryOut()
+		ans := leader.answerFor(n.node, d, ask)
+		w.kinds["fetch"]++
+		w.send(message{name: fmt.Sprintf("%d answers %d at %d: code %d, %d batches, hw %d, diverging %v", leader.id, n.id, ask.Offset, ans.Code, len(ans.Batches), ans.HighWatermark, ans.Diverging), to: n.id, life: epoch, deliver: func() {
+			if ans.Diverging != nil {
+				w.kinds["diverging"]++
+			}
+			n.now, n.asked = w.now, 0
+			n.fetched(ask, ans)
+		}})
+	}})
+}
+
+// collect takes what the members want of the world: proposals and answers to producers.
+func (w *world) collect() {
+	for _, n := range w.nodes {
+		for _, p := range n.proposed {
+			w.propose(n, p)
+		}
+		n.proposed = nil
+		answers := make([]Produced, 0, len(n.produced))
+		for _, p := range n.produced {
+			answers = append(answers, p)
+		}
+		slices.SortFunc(answers, func(a, b Produced) int { return int(a.Waiter) - int(b.Waiter) })
+		for _, p := range answers {
+			w.answer(n, p)
+		}
+		n.produced = map[Waiter]Produced{}
+	}
+}
+
+// propose carries a proposal to the authority, which may be lost, as its answer may.
+func (w *world) propose(n *member, p *Proposal) {
+	life := n.epoch
+	verdict := func(code int16, epoch int32, isr []int32) {
+		n.now = w.now
+		n.r.Proposed(w.now, p, code, epoch, isr, &n.out)
+		n.carryOut()
+	}
+	timeout := func() { verdict(codeRequestTimedOut, 0, nil) }
+	w.send(message{name: fmt.Sprintf("%d proposes %v at %d.%d", n.id, p.ISR, p.LeaderEpoch, p.PartitionEpoch), from: n.id, fromLife: life, lost: timeout, deliver: func() {
+		code, epoch, isr := w.auth.alter(n.id, p)
+		w.kinds[fmt.Sprint("proposal ", code)]++
+		w.send(message{name: fmt.Sprintf("verdict for %d: %d", n.id, code), to: n.id, life: life, from: n.id, fromLife: life, lost: timeout, deliver: func() {
+			verdict(code, epoch, isr)
+		}})
+		if w.chance(20) {
+			w.send(message{name: fmt.Sprintf("%d: the verdict comes too late", n.id), to: n.id, life: life, from: n.id, fromLife: life, deliver: timeout, lost: timeout})
+		}
+	}})
+}
+
+// answer takes a leader's answer: it is what is promised, whether or not it arrives.
+func (w *world) answer(n *member, p Produced) {
+	a := w.waiters[p.Waiter]
+	delete(w.waiters, p.Waiter)
+	w.kinds[fmt.Sprint("produced ", p.Code)]++
+	if a.noDedup {
+		return
+	}
+	if p.Code == 0 {
+		w.note("%d: acknowledges %s at %d", n.id, a.value, p.BaseOffset)
+		if before, ok := w.acked[a.value]; ok {
+			require.Equal(w, before, p.BaseOffset, "%s is acknowledged at two offsets", a.value)
+		}
+		w.acked[a.value] = p.BaseOffset
+		w.fresh = append(w.fresh, ack{a.value, p.BaseOffset})
+	}
+	w.send(message{name: fmt.Sprintf("answer for %s: %d", a.value, p.Code), deliver: func() {
+		if a.number != a.p.attempt || a.seq != a.p.seq || !a.p.waiting {
+			return
+		}
+		a.p.waiting = false
+		switch p.Code {
+		case 0:
+			a.p.seq++
+		case 6, 7, 19, 20, 56: // retried
+		default:
+			require.Fail(w, "unexpected", "%s is answered with %d: %s", a.value, p.Code, p.Message)
+		}
+	}})
+}
+
+func (w *world) produce(p *producer) {
+	if w.chance(15) {
+		w.produceNoise()
+	}
+	if w.quiet || p.waiting && w.now.Sub(p.since) < 500*time.Millisecond {
+		return
+	}
+	p.waiting, p.since = true, w.now
+	p.attempt++
+	to := w.auth.now().Leader
+	if to < 1 || w.chance(10) {
+		to = 1 + w.rnd.Int32N(3)
+	}
+	w.sendProduce(w.nodes[to-1], attempt{p: p, number: p.attempt, seq: p.seq, value: fmt.Sprintf("p%d/%d", p.id, p.seq)})
+}
+
+// produceNoise writes a record that is promised to nobody.
+func (w *world) produceNoise() {
+	w.sendProduce(w.nodes[w.rnd.IntN(3)], attempt{value: fmt.Sprint("noise", w.next), noDedup: true})
+}
+
+func (w *world) sendProduce(n *member, a attempt) {
+	w.send(message{name: fmt.Sprintf("%s to %d", a.value, n.id), to: n.id, deliver: func() {
+		w.next++
+		waiter := w.next
+		w.waiters[waiter] = a
+		n.now = w.now
+		var res Produced
+		var pending bool
+		if a.noDedup {
+			res, pending = n.produce(1, waiter, -1, -1, -1, a.value)
+		} else {
+			res, pending = n.produce(-1, waiter, a.p.id, 0, a.seq, a.value)
+		}
+		if !pending {
+			res.Waiter = waiter
+			w.answer(n, res)
+		}
+	}})
+}
+
+// authority lets the controller do something.
+func (w *world) authority() {
+	st := w.auth.now()
+	n := w.nodes[w.rnd.IntN(3)]
+	switch {
+	case !n.up && w.auth.alive[n.id]:
+		w.auth.fence(n.id)
+		w.note("authority: %d is fenced: %v", n.id, w.describe())
+	case n.up && !w.auth.alive[n.id]:
+		w.auth.alive[n.id] = true
+		w.auth.change(func(*PartitionState) {})
+		w.note("authority: %d is unfenced: %v", n.id, w.describe())
+	case n.up && n.id != st.Leader && slices.Contains(st.ISR, n.id) && (w.chance(25) || st.Leader < 0):
+		w.auth.elect(n.id)
+		w.note("authority: %d is elected: %v", n.id, w.describe())
+	}
+}
+
+func (w *world) describe() string {
+	st := w.auth.now()
+	return fmt.Sprintf("leader %d epoch %d.%d isr %v", st.Leader, st.LeaderEpoch, st.PartitionEpoch, st.ISR)
+}
+
+// change makes the next state. Where only brokers have changed, the partition's epoch stays.
+func (a *authority) change(f func(st *PartitionState)) {
+	st := clone(*a.now())
+	f(&st)
+	if before := a.now(); st.LeaderEpoch > before.LeaderEpoch || !slices.Equal(st.ISR, before.ISR) {
+		st.PartitionEpoch++
+	}
+	for i := range st.Replicas {
+		m := &st.Replicas[i]
+		m.Epoch, m.Eligible = a.epochs[m.ID], a.alive[m.ID]
+	}
+	a.states = append(a.states, st)
+}
+
+// register gives a broker a new epoch. What it led and was in sync with in its earlier life is over, unless it is
+// the last that was in sync.
+func (a *authority) register(id int32) int64 {
+	a.epochs[id] = int64(10 + len(a.states))
+	a.fence(id)
+	return a.epochs[id]
+}
+
+func (a *authority) fence(id int32) {
+	a.alive[id] = false
+	a.change(func(st *PartitionState) {
+		if len(st.ISR) > 1 {
+			st.ISR = slices.DeleteFunc(st.ISR, func(x int32) bool { return x == id })
+		}
+		if st.Leader == id {
+			st.Leader = -1
+			st.LeaderEpoch++
+		}
+	})
+	if st := a.now(); st.Leader < 0 {
+		for _, x := range st.ISR {
+			if a.alive[x] {
+				a.elect(x)
+				return
+			}
+		}
+	}
+}
+
+func (a *authority) elect(id int32) {
+	a.change(func(st *PartitionState) { st.Leader, st.LeaderEpoch = id, st.LeaderEpoch+1 })
+}
+
+// alter is AlterPartition.
+func (a *authority) alter(from int32, p *Proposal) (code int16, epoch int32, isr []int32) {
+	st := a.now()
+	switch {
+	case st.Leader != from || st.LeaderEpoch != p.LeaderEpoch:
+		return codeFencedLeaderEpoch, 0, nil
+	case st.PartitionEpoch != p.PartitionEpoch:
+		return codeInvalidUpdate, 0, nil
+	}
+	for _, m := range p.ISR {
+		if !a.alive[m.ID] || a.epochs[m.ID] != m.Epoch {
+			return 107, 0, nil
+		}
+		isr = append(isr, m.ID)
+	}
+	a.change(func(st *PartitionState) { st.ISR = isr })
+	if a.now().PartitionEpoch == p.PartitionEpoch {
+		a.states[len(a.states)-1].PartitionEpoch++ // a change to the same set is one (it rules out earlier proposals)
+	}
+	return 0, a.now().PartitionEpoch, isr
+}
+
+// check looks at everything that must hold at every moment.
+func (w *world) check() {
+	for _, n := range w.nodes {
+		hw := n.r.HighWatermark()
+		if hw > n.counts() {
+			require.Fail(w, "too early", "%d takes for committed what does not count: %d > %d", n.id, hw, n.counts())
+		}
+		if n.r.Role() == Leader && n.r.LeaderEpoch() == w.auth.now().LeaderEpoch {
+			// Reads never go back: either this leader says that it does not know yet, or it knows what was committed before.
+			if d := n.r.ConsumerFetch(w.now, 0, -1, -1, false); !d.Unsettled && d.Limit < w.before {
+				require.Fail(w, "reads go back", "%d serves reads up to %d, %d were committed before its epoch", n.id, d.Limit, w.before)
+			}
+		}
+		content := n.contents()
+		for len(w.committed) < int(hw) {
+			w.committed = append(w.committed, content[len(w.committed)])
+		}
+		w.agrees(n, int(hw), "knows it committed")
+	}
+	for _, id := range w.auth.now().ISR {
+		n := w.nodes[id-1]
+		if n.counts() < int64(len(w.committed)) {
+			require.Fail(w, "lost", "%d is in sync, and its log counts to %d; %d are committed", id, n.counts(), len(w.committed))
+		}
+		w.agrees(n, len(w.committed), "is in sync")
+	}
+	for _, a := range w.fresh {
+		if a.offset >= int64(len(w.committed)) || w.committed[a.offset] != a.value {
+			require.Fail(w, "lost", "%s is acknowledged at %d and not committed there", a.value, a.offset)
+		}
+	}
+	w.fresh = w.fresh[:0]
+}
+
+// agrees compares a member's log with what is committed, as far as they have not been compared since it was cut.
+func (w *world) agrees(n *member, end int, why string) {
+	content := n.contents()
+	n.checked = min(n.checked, len(content))
+	for ; n.checked < end; n.checked++ {
+		if content[n.checked] != w.committed[n.checked] {
+			require.Fail(w, "differs", "%d %s, and has %s at %d, where %s is committed", n.id, why, content[n.checked], n.checked, w.committed[n.checked])
+		}
+	}
+}
+
+// counts is the end of what counts of a member's file.
+func (n *node) counts() int64 {
+	if n.cfg.Sync {
+		return n.durable
+	}
+	return n.end()
+}
+
+// contents returns the values of a member's file by offset; the file begins at 0.
+func (n *node) contents() []string {
+	for ; n.known < len(n.batches); n.known++ {
+		for x := range n.batches[n.known].Records(nil, record.Limits{}) {
+			n.cache = append(n.cache, string(x.Value))
+		}
+	}
+	return n.cache
+}
+
+// finish heals everything and sees that it comes to rest in one state.
+func (w *world) finish() {
+	w.calm = true
+	w.note("healed")
+	for _, n := range w.nodes { // patience enough for a world in which little happens in a second
+		n.cfg.LagMax, n.most = time.Minute, 50
+		n.r.Configure(w.now, n.cfg, &n.out)
+		n.carryOut()
+	}
+	for range 4000 {
+		w.step()
+	}
+	st := w.auth.now()
+	require.Len(w, st.ISR, 3, "everybody is in sync again")
+	for _, p := range w.producers {
+		require.Positive(w, p.seq, "producer %d has never succeeded", p.id)
+	}
+	w.quiet = true // and then nobody writes
+	for range 1500 {
+		w.step()
+	}
+	want := w.nodes[0]
+	for _, n := range w.nodes {
+		require.Equal(w, want.values(), n.values(), "%d", n.id)
+		require.Equal(w, n.end(), n.r.HighWatermark(), "%d does not know all of it committed", n.id)
+		require.Equal(w, tableOf(want), tableOf(n), "%d: producer table", n.id)
+	}
+	seen := map[string]bool{}
+	for _, v := range want.contents() {
+		require.False(w, seen[v] && !strings.HasPrefix(v, "noise"), "%s is in the log twice", v)
+		seen[v] = true
+	}
+}
+
+// tableOf is the producer table without what only this replica knows.
+func tableOf(n *member) (list []log.Verdict) {
+	for id := int64(100); id < 103; id++ {
+		for seq := range int32(200) {
+			h := record.Header{ProducerID: id, BaseSequence: seq}
+			list = append(list, n.r.Log().Producers().Check(&h))
+		}
+	}
+	return list
+}
+
+func TestWorld(t *testing.T) {
+	kinds := map[string]int{}
+	seeds := uint64(200)
+	if n, err := strconv.ParseUint(os.Getenv("REPLICA_SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	for seed := range seeds {
+		w := newWorld(t, seed)
+		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			w.t = t
+			for range 2500 {
+				w.step()
+			}
+			w.finish()
+		})
+		if !ok {
+			t.FailNow()
+		}
+		for k, n := range w.kinds {
+			kinds[k] += n
+		}
+		kinds["committed"] += len(w.committed)
+		kinds["epochs"] += int(w.auth.now().LeaderEpoch)
+	}
+	t.Log(kinds)
+	for _, k := range []string{"diverging", "proposal 0", "proposal 107", "proposal 95", "produced 0", "produced 6", "produced 56", "produced 19"} {
+		require.Positive(t, kinds[k], "never happened: %s", k)
+	}
+}
