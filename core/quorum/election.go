@@ -12,7 +12,7 @@ import (
 // election is a prospective's or a candidate's count.
 type election struct {
 	granted, rejected []int32
-	heardOf           int32     // leader that a voter named, None if none did
+	heardOf           int32 // leader that a voter named, None if none did
 	started           core.Time
 	saveSeq           uint64 // hard state that holds the candidate's vote for itself
 	ownVote           bool   // which is durable, and so counts
