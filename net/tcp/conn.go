@@ -44,6 +44,7 @@ type conn struct {
 	writing   bool      // a goroutine is writing
 	closed    bool
 	draining  bool // no more frames are taken
+	final     bool // no more answers will be made
 	lingering bool // the last answer is out, the other side may close
 	err       error
 
@@ -174,11 +175,11 @@ func (c *conn) Answer(seq uint64, a net.Answer, last bool) {
 }
 
 // drain lets the connection take no more frames, and closes it once all that
-// it took are answered.
-func (c *conn) drain(err error) {
+// it took are answered; if final, once those are out whose answers are made.
+func (c *conn) drain(final bool, err error) {
 	c.mu.Lock()
-	c.draining = true
-	idle := c.next == c.head && !c.writing
+	c.draining, c.final = true, c.final || final
+	idle := !c.writing && (c.next == c.head || c.final)
 	c.room.Broadcast()
 	c.mu.Unlock()
 	if idle {

@@ -259,10 +259,16 @@ func (s *Server) Close() {
 // Shutdown stops accepting, lets every connection finish the requests it has
 // taken, and closes it; when ctx is done, the rest are closed at once. It
 // returns when the last Handler call has.
-func (s *Server) Shutdown(ctx context.Context) {
+func (s *Server) Shutdown(ctx context.Context) { s.end(ctx, false) }
+
+// Finish is Shutdown when no more answers will be made: only those that are
+// made already are still sent.
+func (s *Server) Finish(ctx context.Context) { s.end(ctx, true) }
+
+func (s *Server) end(ctx context.Context, final bool) {
 	s.Close()
 	for _, c := range s.list() {
-		c.drain(ErrShutdown)
+		c.drain(final, ErrShutdown)
 	}
 	gone := make(chan struct{})
 	go func() {

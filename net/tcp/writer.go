@@ -91,7 +91,7 @@ func (c *conn) takeReady(batch []slot) int {
 	if c.closed {
 		left = c.takeAnswers()
 	}
-	finished := c.draining && !c.closed && !c.lingering && c.head == c.next
+	finished := c.draining && !c.closed && !c.lingering && (c.head == c.next || c.final)
 	c.mu.Unlock()
 	for _, a := range left {
 		a.Done()

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"fmt"
+	gonet "net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// httpServer serves what operators and their tools ask.
+type httpServer struct {
+	listener gonet.Listener
+	server   *http.Server
+}
+
+// listenHTTP binds the address and serves:
+//
+//	/metrics  Prometheus
+//	/healthz  200 while the core takes its inputs
+//	/readyz   200 once clients are served, until the broker stops
+func (n *Node) listenHTTP(addr string) error {
+	l, err := gonet.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", n.answerHealth)
+	mux.HandleFunc("GET /readyz", n.answerReady)
+	n.http = &httpServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}}
+	go n.http.server.Serve(l)
+	return nil
+}
+
+func (h *httpServer) addr() string { return h.listener.Addr().String() }
+
+func (h *httpServer) close() { h.server.Close() }
+
+// stuckAfter is how long the core may take no input, while there is one, and count as healthy.
+const stuckAfter = 10 * time.Second
+
+func (n *Node) answerHealth(w http.ResponseWriter, _ *http.Request) {
+	if idle := n.inbox.stuck(); idle > stuckAfter {
+		http.Error(w, fmt.Sprintf("the core has taken no input for %s", idle.Round(time.Second)), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (n *Node) answerReady(w http.ResponseWriter, _ *http.Request) {
+	select {
+	case <-n.stopping:
+		http.Error(w, "stopping", http.StatusServiceUnavailable)
+		return
+	default:
+	}
+	if !n.isReady.Load() {
+		http.Error(w, "starting", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}

@@ -1,0 +1,390 @@
+package node
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/compress"
+	"lockstep/core/broker"
+	"lockstep/core/config"
+	"lockstep/core/record"
+	"lockstep/disk/file"
+	"lockstep/disk/segment"
+	"lockstep/disk/snapshot"
+	"lockstep/net/kafka"
+	"lockstep/net/tcp"
+)
+
+// Node is one running broker.
+type Node struct {
+	cfg       Config
+	settings  config.BrokerConfig
+	began     time.Time
+	fs        *file.FS
+	store     *segment.Store
+	snapshots *snapshot.Store
+	inbox     *inbox
+	storage   *storage
+	syncer    *syncer
+	peers     *peers
+	metrics   *metrics
+	clients   []*tcp.Server
+	peerSrv   *tcp.Server // nil if there is none
+	budget    *tcp.Budget // nil if unbounded
+	http      *httpServer // nil if there is none
+
+	serving   sync.Once
+	ready     chan struct{} // closed when clients are served
+	stopping  chan struct{} // closed when the core is done
+	stopOnce  sync.Once
+	quit      chan struct{} // closed when everything is to end
+	work      sync.WaitGroup
+	done      chan struct{} // closed when everything has ended
+	err       error         // why, valid then
+	coreErr   error         // of the core's Stop, valid once stopping is closed
+	isReady   atomic.Bool
+	complains complaints
+}
+
+// Start starts a node and returns once it is at work: its listeners are bound
+// and its core is being stepped. Ready tells when it serves.
+func Start(cfg Config) (*Node, error) {
+	settings, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, settings: settings, began: time.Now(), metrics: newMetrics(), inbox: newInbox(inboxLimit),
+		ready: make(chan struct{}), stopping: make(chan struct{}), quit: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := n.start(); err != nil {
+		n.release()
+		return nil, err
+	}
+	return n, nil
+}
+
+// inboxLimit is how many inputs may wait for the core before requests have to.
+const inboxLimit = 4096
+
+func (n *Node) start() error {
+	who, boot, err := n.openDirectory()
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", n.settings.LogDir, err)
+	}
+	if err := n.listen(); err != nil {
+		return err
+	}
+	coreConfig := broker.Config{
+		NodeID:     n.settings.NodeID,
+		Static:     n.cfg.Settings,
+		Advertised: advertised(&n.settings, n.ports()),
+		Voters:     voters(&n.settings),
+		Versions:   kafka.Advertised(false),
+		LogDir:     who.directory,
+	}
+	if n.peerSrv != nil {
+		if coreConfig.Peer, err = peerEndpoint(&n.settings, n.cfg.PeerListen, n.peerSrv.Addr().Port()); err != nil {
+			return err
+		}
+	}
+	var seed [32]byte
+	crand.Read(seed[:])
+	crand.Read(coreConfig.Incarnation[:])
+	coreConfig.Rand = rand.NewChaCha8(seed)
+	n.begin(n.cfg.NewCore(coreConfig, boot))
+	return nil
+}
+
+// openDirectory opens the data directory and checks that it is this broker's.
+func (n *Node) openDirectory() (identity, broker.Boot, error) {
+	fs, err := file.Open(n.settings.LogDir)
+	if err != nil {
+		return identity{}, broker.Boot{}, err
+	}
+	n.fs = fs
+	n.store, err = segment.Open(fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, ForEach: inParallel})
+	if err != nil {
+		return identity{}, broker.Boot{}, err
+	}
+	for _, line := range n.store.Notices() {
+		if !strings.HasPrefix(line, snapshot.Dir+":") { // the store does not know it
+			n.cfg.Log.Warn("data directory: " + line)
+		}
+	}
+	who, err := n.identify()
+	if err != nil {
+		return who, broker.Boot{}, err
+	}
+	if n.snapshots, err = snapshot.Open(fs); err != nil {
+		return who, broker.Boot{}, err
+	}
+	boot, err := bootOf(n.store, n.snapshots)
+	return who, boot, err
+}
+
+// identify reads whose directory it is, and makes a new one this node's.
+func (n *Node) identify() (identity, error) {
+	if meta := n.store.Meta(); meta != nil {
+		who, err := decodeIdentity(meta)
+		if err == nil && who.node != n.settings.NodeID {
+			err = fmt.Errorf("it belongs to node %d, and this is node %d", who.node, n.settings.NodeID)
+		}
+		return who, err
+	}
+	who := identity{node: n.settings.NodeID}
+	crand.Read(who.directory[:])
+	return who, n.store.SaveMeta(who.encode())
+}
+
+// listen binds all addresses. Nothing is accepted yet: who connects waits in the system's backlog.
+func (n *Node) listen() error {
+	limits := limits(&n.settings, n.cfg.Log)
+	n.budget = limits.Budget
+	for _, l := range n.settings.Listeners {
+		s, err := tcp.Listen(hostPort(l), n.listener(false), limits)
+		if err != nil {
+			return err
+		}
+		n.clients = append(n.clients, s)
+	}
+	if n.cfg.PeerListen != "" {
+		s, err := tcp.Listen(n.cfg.PeerListen, n.listener(true), peerLimits(&n.settings, n.cfg.Log))
+		if err != nil {
+			return err
+		}
+		n.peerSrv = s
+	}
+	if n.cfg.HTTP != "" {
+		return n.listenHTTP(n.cfg.HTTP)
+	}
+	return nil
+}
+
+// listener makes what takes the connections of a listener.
+func (n *Node) listener(peer bool) *listener {
+	return &listener{node: n, decoder: &kafka.Decoder{Peer: peer, Check: checker()}}
+}
+
+// checker checks records. Decompressing may take much memory for little input,
+// so only some do it at once.
+func checker() func([]byte) record.Checked {
+	slots := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	const attributesLow = 22 // position of the byte with the codec in a batch
+	return func(records []byte) record.Checked {
+		if len(records) > attributesLow && records[attributesLow]&7 != 0 {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+		}
+		return record.Check(records, compress.Codecs{}, record.Limits{})
+	}
+}
+
+// begin steps the core and does what it asks for.
+func (n *Node) begin(c Core) {
+	n.syncer = newSyncer(n.store, n.inbox, n.cfg.Log, n.metrics)
+	n.peers = newPeers(n.settings.NodeID, voters(&n.settings), n.inbox, n.cfg.Log)
+	x := &executor{
+		store: n.store, fs: n.fs, in: n.inbox, syncer: n.syncer, snapshots: n.snapshots,
+		log: n.cfg.Log, metrics: n.metrics, quit: n.quit, device: func() (int64, error) { return deviceSize(n.settings.LogDir) },
+	}
+	n.storage = newStorage(x.run)
+	x.storage = n.storage
+	x.deleter = &deleter{store: n.store, storage: n.storage, in: n.inbox, log: n.cfg.Log}
+	n.registerGauges()
+	l := &loop{
+		core: c, in: n.inbox, start: n.began, log: n.cfg.Log, storage: n.storage, peers: n.peers, metrics: n.metrics,
+		open: map[broker.ConnID]*openRequests{}, ready: n.becameReady, stopped: n.coreStopped,
+	}
+	if n.peerSrv != nil {
+		n.peerSrv.Serve()
+	}
+	n.work.Go(func() { l.run(n.quit) })
+	n.work.Go(n.keepHouse)
+	go n.finish()
+}
+
+// housekeeping is how often recovery points are noted: what was appended since
+// is what recovery can not tell damage from a torn end in (rule 15).
+const housekeeping = time.Second
+
+// servePatience is how long clients wait in the backlog for a broker that is not ready.
+const servePatience = 3 * time.Second
+
+func (n *Node) keepHouse() {
+	t := time.NewTicker(housekeeping)
+	defer t.Stop()
+	patience := time.NewTimer(servePatience)
+	defer patience.Stop()
+	for {
+		select {
+		case <-n.quit:
+			return
+		case <-patience.C:
+			n.serve() // the core tells them what it knows
+		case <-t.C:
+			if err := n.store.Checkpoint(nil); err != nil && !errors.Is(err, segment.ErrClosed) {
+				n.cfg.Log.Warn("noting recovery points failed", "err", err)
+				if errors.Is(err, segment.ErrDiskFailed) {
+					n.inbox.put(broker.DiskFailed{Err: err})
+					return
+				}
+			}
+			n.complains.report(n.cfg.Log)
+		}
+	}
+}
+
+// becameReady is the core's Ready.
+func (n *Node) becameReady() {
+	n.isReady.Store(true)
+	n.serve()
+	close(n.ready)
+	took := time.Since(n.began).Round(time.Millisecond)
+	n.cfg.Log.Info("ready", "addr", n.Addr().String(), "took", took.String())
+	if n.cfg.Output != nil {
+		line := fmt.Sprintf("lockstep broker %d ready: clients on %s", n.settings.NodeID, n.Addr())
+		if a, ok := n.PeerAddr(); ok {
+			line += fmt.Sprintf(", peers on %s", a)
+		}
+		if n.http != nil {
+			line += fmt.Sprintf(", http on %s", n.http.addr())
+		}
+		fmt.Fprintf(n.cfg.Output, "%s (%s)\n", line, took)
+	}
+}
+
+func (n *Node) serve() {
+	n.serving.Do(func() {
+		for _, s := range n.clients {
+			s.Serve()
+		}
+	})
+}
+
+// coreStopped is the core's Stop.
+func (n *Node) coreStopped(err error) {
+	n.stopOnce.Do(func() {
+		n.coreErr = err
+		close(n.stopping)
+	})
+}
+
+// Ready is closed when the broker serves clients.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Done is closed when the node has ended; Err tells why.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// Err returns why a node that is Done has ended; nil for a clean stop.
+func (n *Node) Err() error { return n.err }
+
+// Addr is where clients reach the node.
+func (n *Node) Addr() netip.AddrPort { return n.clients[0].Addr() }
+
+// PeerAddr is where peers reach the node, if they do.
+func (n *Node) PeerAddr() (addr netip.AddrPort, ok bool) {
+	if n.peerSrv == nil {
+		return netip.AddrPort{}, false
+	}
+	return n.peerSrv.Addr(), true
+}
+
+func (n *Node) ports() []uint16 {
+	ports := make([]uint16, len(n.clients))
+	for i, s := range n.clients {
+		ports[i] = s.Addr().Port()
+	}
+	return ports
+}
+
+// Stop stops the node cleanly: leadership is handed over, what was acknowledged
+// is durable, and the mark of a clean stop is left. When ctx is done it no
+// longer waits for the hand-over. It returns what Err does.
+func (n *Node) Stop(ctx context.Context) error {
+	n.inbox.put(broker.StopRequested{})
+	select {
+	case <-n.stopping:
+	case <-n.done:
+	case <-ctx.Done():
+		n.coreStopped(nil)
+	}
+	<-n.done
+	return n.err
+}
+
+// Kill ends the node as a crash would, as far as that can be done inside a
+// process: nothing more is synced, and there is no mark of a clean stop.
+func (n *Node) Kill() {
+	n.coreStopped(errKilled)
+	<-n.done
+}
+
+var errKilled = errors.New("killed")
+
+// drainPatience is how long answers that are made may take to leave at the end.
+const drainPatience = time.Second
+
+// finish waits for the core's end and ends everything else, in the order that loses nothing.
+func (n *Node) finish() {
+	<-n.stopping
+	err := n.coreErr
+	n.inbox.close()
+	close(n.quit)
+	n.work.Wait()
+	if err == nil {
+		n.storage.wait()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainPatience)
+	defer cancel()
+	for _, s := range append(n.clients, n.peerSrv) {
+		if s != nil {
+			s.Finish(ctx)
+		}
+	}
+	n.peers.close()
+	n.syncer.stop()
+	if n.http != nil {
+		n.http.close()
+	}
+	n.storage.wait()
+	if err == nil {
+		err = n.store.Close()
+	} else {
+		n.store.Abandon()
+	}
+	n.err = errors.Join(err, n.fs.Close())
+	if err == nil {
+		n.cfg.Log.Info("stopped cleanly")
+	} else {
+		n.cfg.Log.Error("stopped", "err", err)
+	}
+	close(n.done)
+}
+
+// release gives back what a start that failed had taken.
+func (n *Node) release() {
+	for _, s := range append(n.clients, n.peerSrv) {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if n.http != nil {
+		n.http.close()
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.fs != nil {
+		n.fs.Close()
+	}
+}

@@ -1,0 +1,262 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	gonet "net"
+	"strconv"
+	"sync"
+	"time"
+
+	"lockstep/core/broker"
+	"lockstep/core/quorum"
+	"lockstep/net/kafka"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	dialTimeout = 2 * time.Second
+	// After a connection broke, the next calls fail at once for a while, which
+	// doubles from the first to the second of these with each failure.
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = 500 * time.Millisecond
+	// maxPeerFrame bounds a peer's answer.
+	maxPeerFrame = 1 << 30
+	// peerTimeout is how long a call may take at most; no request parks that long.
+	peerTimeout = 30 * time.Second
+)
+
+var (
+	errUnknownPeer = errors.New("address of the peer is not known")
+	errBackoff     = errors.New("the peer could not be reached a moment ago")
+)
+
+// peers calls other brokers: one connection each, on which calls follow each
+// other without waiting. Every call is answered, if only by an error.
+type peers struct {
+	in     *inbox
+	log    *slog.Logger
+	client string // client id in requests
+
+	mu     sync.Mutex
+	addrs  map[int32]string
+	peers  map[int32]*peer
+	closed bool
+	work   sync.WaitGroup
+}
+
+func newPeers(self int32, voters []quorum.Voter, in *inbox, lg *slog.Logger) *peers {
+	p := &peers{in: in, log: lg, client: "lockstep-" + strconv.Itoa(int(self)), addrs: map[int32]string{}, peers: map[int32]*peer{}}
+	for _, v := range voters {
+		p.addrs[v.ID] = gonet.JoinHostPort(v.Host, strconv.Itoa(int(v.Port)))
+	}
+	return p
+}
+
+// peer is one other broker. Its fields are guarded by peers.mu.
+type peer struct {
+	id      int32
+	queue   []broker.Call // not sent yet
+	running bool          // a goroutine has the queue
+	conn    *peerConn
+	backoff time.Duration
+	retryAt time.Time
+}
+
+// call sends a request to a peer. It never waits.
+func (p *peers) call(c broker.Call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	addr, ok := p.addrs[c.Peer]
+	if !ok || p.closed {
+		p.fail(c, errUnknownPeer)
+		return
+	}
+	t := p.peers[c.Peer]
+	if t == nil {
+		t = &peer{id: c.Peer}
+		p.peers[c.Peer] = t
+	}
+	if t.conn == nil && time.Now().Before(t.retryAt) {
+		p.fail(c, errBackoff)
+		return
+	}
+	t.queue = append(t.queue, c)
+	if !t.running {
+		t.running = true
+		p.work.Go(func() { p.send(t, addr) })
+	}
+}
+
+func (p *peers) fail(c broker.Call, err error) {
+	p.in.put(broker.Answer{Token: c.Token, Peer: c.Peer, Err: err})
+}
+
+// send writes what is queued for a peer, connecting first if need be.
+func (p *peers) send(t *peer, addr string) {
+	for {
+		p.mu.Lock()
+		calls := t.queue
+		t.queue = nil
+		conn := t.conn
+		t.running = len(calls) > 0
+		p.mu.Unlock()
+		if len(calls) == 0 {
+			return
+		}
+		var err error
+		if conn == nil {
+			conn, err = p.connect(t, addr)
+		}
+		if err == nil {
+			err = conn.write(calls)
+		}
+		if err != nil {
+			for _, c := range calls {
+				p.fail(c, err)
+			}
+		}
+	}
+}
+
+func (p *peers) connect(t *peer, addr string) (*peerConn, error) {
+	sock, err := gonet.DialTimeout("tcp", addr, dialTimeout)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.closed {
+		sock.Close()
+		err = gonet.ErrClosed
+	}
+	if err != nil {
+		t.backoff = min(maxBackoff, max(minBackoff, 2*t.backoff))
+		t.retryAt = time.Now().Add(t.backoff)
+		p.log.Debug("connecting to a peer failed", "peer", t.id, "addr", addr, "err", err)
+		return nil, fmt.Errorf("connecting to peer %d at %s: %w", t.id, addr, err)
+	}
+	c := &peerConn{peers: p, peer: t, sock: sock, open: map[int32]sentCall{}}
+	t.conn, t.backoff = c, 0
+	p.work.Go(c.read)
+	return c, nil
+}
+
+// close breaks all connections and fails what is open.
+func (p *peers) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, t := range p.peers {
+		if t.conn != nil {
+			t.conn.sock.Close()
+		}
+	}
+	p.mu.Unlock()
+	p.work.Wait()
+}
+
+// peerConn is a connection to a peer.
+type peerConn struct {
+	peers *peers
+	peer  *peer
+	sock  gonet.Conn
+	buf   []byte // of the sender
+
+	mu     sync.Mutex
+	open   map[int32]sentCall // by correlation id
+	next   int32
+	closed bool
+}
+
+type sentCall struct {
+	token        broker.Token
+	key, version int16
+}
+
+// write sends calls in one go. An error says that none was; what is lost once
+// sent is answered by the reader, when the connection breaks.
+func (c *peerConn) write(calls []broker.Call) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return gonet.ErrClosed
+	}
+	c.buf = c.buf[:0]
+	for _, call := range calls {
+		c.next++
+		c.open[c.next] = sentCall{token: call.Token, key: call.Msg.Key(), version: call.Msg.GetVersion()}
+		c.buf = kafka.AppendRequest(c.buf, c.next, c.peers.client, call.Msg)
+	}
+	c.sock.SetDeadline(time.Now().Add(peerTimeout))
+	c.mu.Unlock()
+	if _, err := c.sock.Write(c.buf); err != nil {
+		c.sock.Close()
+	}
+	return nil
+}
+
+// read takes answers until the connection breaks, which ends all open calls.
+func (c *peerConn) read() {
+	var err error
+	for err == nil {
+		err = c.readOne()
+	}
+	p := c.peers
+	p.mu.Lock()
+	c.peer.conn = nil
+	closed := p.closed
+	p.mu.Unlock()
+	c.mu.Lock()
+	c.closed = true
+	open := c.open
+	c.open = map[int32]sentCall{}
+	c.mu.Unlock()
+	c.sock.Close()
+	for _, s := range open {
+		p.in.put(broker.Answer{Token: s.token, Peer: c.peer.id, Err: err})
+	}
+	if !closed {
+		p.log.Info("connection to a peer broke", "peer", c.peer.id, "err", err)
+		p.in.put(broker.PeerClosed{Peer: c.peer.id})
+	}
+}
+
+func (c *peerConn) readOne() error {
+	var prefix [4]byte
+	if _, err := io.ReadFull(c.sock, prefix[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(prefix[:])
+	if size < 4 || size > maxPeerFrame {
+		return fmt.Errorf("%w: %d bytes", kafka.ErrFrameSize, size)
+	}
+	frame := make([]byte, size)
+	if _, err := io.ReadFull(c.sock, frame); err != nil {
+		return err
+	}
+	id, err := kafka.ResponseCorrelation(frame)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	s, ok := c.open[id]
+	delete(c.open, id)
+	if len(c.open) == 0 {
+		c.sock.SetDeadline(time.Time{}) // an idle connection may stay
+	}
+	c.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: answer to unknown request %d", kafka.ErrMalformed, id)
+	}
+	a := broker.Answer{Token: s.token, Peer: c.peer.id}
+	a.Msg, a.Err = kafka.DecodeResponse(frame, s.key, s.version)
+	if fetch, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {
+		a.Batches, a.Err = kafka.FetchBatches(fetch)
+	}
+	if a.Err != nil {
+		a.Msg, a.Batches = nil, nil
+	}
+	c.peers.in.put(a)
+	return nil
+}
