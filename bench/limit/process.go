@@ -38,13 +38,11 @@ func startBroker(dir string, flags []string) (*process, error) {
 	args := append([]string{"broker", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
 		"--peer-listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}, flags...)
 	return start(exec.Command(bin, args...), func(line string) string {
-		// The ready line names the addresses: "ready … kafka=HOST:PORT …".
-		for _, word := range strings.Fields(line) {
-			if addr, ok := strings.CutPrefix(word, "kafka="); ok {
-				return addr
-			}
-		}
-		return ""
+		// The ready line names the addresses: "… ready: clients on HOST:PORT, …".
+		_, rest, _ := strings.Cut(line, "clients on ")
+		addr, _, _ := strings.Cut(rest, ",")
+		addr, _, _ = strings.Cut(addr, " ")
+		return addr
 	})
 }
 
