@@ -73,6 +73,32 @@ func (im *Image) apply(offset int64, r Record) (Delta, error) {
 func (im *Image) setTopic(t *Topic) {
 	im.names.ReplaceOrInsert(topicByName{t.Name, t})
 	im.ids.ReplaceOrInsert(topicByID{t.ID, t})
+	if im.fast != nil {
+		im.fast.names[t.Name], im.fast.ids[t.ID] = t, t
+	}
+}
+
+func (im *Image) dropTopic(t *Topic) {
+	im.names.Delete(topicByName{name: t.Name})
+	im.ids.Delete(topicByID{id: t.ID})
+	if im.fast != nil {
+		delete(im.fast.names, t.Name)
+		delete(im.fast.ids, t.ID)
+	}
+}
+
+func (im *Image) setPartition(p *Partition) {
+	im.partitions.ReplaceOrInsert(partitionItem{p.Partition, p})
+	if im.fast != nil {
+		im.fast.partitions[p.Partition] = p
+	}
+}
+
+func (im *Image) dropPartition(p core.Partition) {
+	im.partitions.Delete(partitionItem{key: p})
+	if im.fast != nil {
+		delete(im.fast.partitions, p)
+	}
 }
 
 func (im *Image) applyTopic(r *TopicRecord) (Delta, error) {
@@ -91,10 +117,9 @@ func (im *Image) applyRemoveTopic(r *RemoveTopicRecord) (Delta, error) {
 	}
 	d := Delta{Kind: TopicDeleted, Topic: t, Removed: slices.Collect(im.Partitions(r.ID))}
 	for _, p := range d.Removed {
-		im.partitions.Delete(partitionItem{key: p.Partition})
+		im.dropPartition(p.Partition)
 	}
-	im.names.Delete(topicByName{name: t.Name})
-	im.ids.Delete(topicByID{id: t.ID})
+	im.dropTopic(t)
 	im.configs.Delete(resourceItem{key: TopicResource(t.Name)})
 	return d, nil
 }
@@ -114,7 +139,7 @@ func (im *Image) applyPartition(r *PartitionRecord) (Delta, error) {
 	grown := *t
 	grown.Partitions++
 	im.setTopic(&grown)
-	im.partitions.ReplaceOrInsert(partitionItem{p.Partition, &p})
+	im.setPartition(&p)
 	return Delta{Kind: PartitionChanged, New: &p}, nil
 }
 
@@ -148,7 +173,7 @@ func (im *Image) applyPartitionChange(r *PartitionChangeRecord) (Delta, error) {
 	if err := p.check(); err != nil {
 		return Delta{}, err
 	}
-	im.partitions.ReplaceOrInsert(partitionItem{p.Partition, &p})
+	im.setPartition(&p)
 	return Delta{Kind: PartitionChanged, Old: old, New: &p}, nil
 }
 

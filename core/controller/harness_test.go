@@ -292,7 +292,6 @@ func (c *cluster) logged(level int, words string) bool {
 	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Level >= level && l.Msg == words })
 }
 
-
 // partitionOf returns the first partition of a topic.
 func (c *cluster) partitionOf(topic string) core.Partition {
 	return core.Partition{Topic: c.image().Topic(topic).ID}

@@ -124,8 +124,10 @@ type (
 
 // Image is the cluster's metadata as of one offset of the metadata log. Its
 // parts are ordered trees, so iteration is the same everywhere, and Clone
-// costs next to nothing.
+// costs next to nothing. Beside them an image, but not a clone, has maps for the
+// lookups that every request makes; they are never iterated.
 type Image struct {
+	fast       *lookups
 	next       int64 // offset after the last record applied
 	clusterID  string
 	producerID int64 // first producer id that no block holds
@@ -138,11 +140,18 @@ type Image struct {
 	features   *btree.BTreeG[featureItem]
 }
 
+type lookups struct {
+	names      map[string]*Topic
+	ids        map[core.TopicID]*Topic
+	partitions map[core.Partition]*Partition
+}
+
 const degree = 16 // of the trees: a node is one or two kilobytes, which is what a write after Clone copies
 
 // NewImage returns the image of an empty metadata log.
 func NewImage() *Image {
 	return &Image{
+		fast:       &lookups{map[string]*Topic{}, map[core.TopicID]*Topic{}, map[core.Partition]*Partition{}},
 		names:      btree.NewG(degree, func(a, b topicByName) bool { return a.name < b.name }),
 		ids:        btree.NewG(degree, func(a, b topicByID) bool { return bytes.Compare(a.id[:], b.id[:]) < 0 }),
 		partitions: btree.NewG(degree, func(a, b partitionItem) bool { return less(&a.key, &b.key) }),
@@ -167,6 +176,7 @@ func (r Resource) compare(s Resource) int {
 // two share all that neither has changed.
 func (im *Image) Clone() *Image {
 	c := *im
+	c.fast = nil
 	c.names = im.names.Clone()
 	c.ids = im.ids.Clone()
 	c.partitions = im.partitions.Clone()
@@ -187,12 +197,18 @@ func (im *Image) NextProducerID() int64 { return im.producerID }
 
 // Topic returns the topic of that name, or nil.
 func (im *Image) Topic(name string) *Topic {
+	if im.fast != nil {
+		return im.fast.names[name]
+	}
 	it, _ := im.names.Get(topicByName{name: name})
 	return it.Topic
 }
 
 // TopicByID returns the topic of that id, or nil.
 func (im *Image) TopicByID(id core.TopicID) *Topic {
+	if im.fast != nil {
+		return im.fast.ids[id]
+	}
 	it, _ := im.ids.Get(topicByID{id: id})
 	return it.Topic
 }
@@ -212,6 +228,9 @@ func (im *Image) TopicsFrom(first string) iter.Seq[*Topic] {
 
 // Partition returns the state of a partition, or nil.
 func (im *Image) Partition(p core.Partition) *Partition {
+	if im.fast != nil {
+		return im.fast.partitions[p]
+	}
 	it, _ := im.partitions.Get(partitionItem{key: p})
 	return it.Partition
 }
