@@ -58,8 +58,8 @@ func (l *Log) check(seg *segment) error {
 }
 
 // Verify reads the whole log and checks that it is what was written as far as that can be told: every CRC, offsets and
-// epochs that ascend without gaps (unless the topic is compacted), segments that join, indexes that name batches.
-// Damage is a CorruptError.
+// epochs that ascend without gaps (unless the topic is compacted), segments that join. Damage is a CorruptError. An index
+// that is broken is made anew.
 func (l *Log) Verify() error {
 	l.mu.Lock()
 	segs, end := l.segs, l.end
@@ -110,7 +110,11 @@ func (l *Log) verifySegment(seg *segment, size int64, gaps bool, next *int64, ep
 		*next, *epoch = b.NextOffset(), b.LeaderEpoch()
 		s.step(b.Size())
 	}
-	return l.verifyIndex(seg, size, batches)
+	if err = l.verifyIndex(seg, size, batches); err != nil {
+		l.rebuildIndex(seg) // it was never synced
+		err = l.verifyIndex(seg, size, batches)
+	}
+	return err
 }
 
 // verifyIndex checks that the entries of a segment's index name batches below size.

@@ -48,7 +48,7 @@ type Log struct {
 	// Used with op held.
 	room          int64   // the last segment's file is prepared up to here
 	lastEpoch     int32   // of the last batch
-	unsettled     bool    // what a failed append left was cut off, which is not synced
+	unsettled     bool    // something was cut off, which is not synced
 	sinceSnapshot int64   // bytes appended since SaveProducers
 	snapshots     []int64 // offsets of the producer snapshots there are, ascending
 

@@ -249,7 +249,9 @@ func (s *Store) flush() error {
 		}
 		whole = whole && ok
 	}
+	s.files.setLostDirty() // so that it is a SyncAll, which covers the indexes, too
 	round := s.BeginSync()
+	round.must = true
 	if err := round.Run(); err != nil {
 		return err
 	}

@@ -93,6 +93,7 @@ func (l *Log) truncate(to int64) error {
 		l.setBroken(err, false) // a restart finds more than there should be, above the recovery point
 		return err
 	}
+	l.unsettled = true
 	return l.settle()
 }
 
