@@ -203,7 +203,7 @@ func (c *consumer) fetch(broker int) {
 		if c.leader(name, p.partition) != broker {
 			continue
 		}
-		asked = append(asked, fetching{p, p.next, c.w.now})
+		asked = append(asked, fetching{p, p.next, c.w.now, c.topicID(name)})
 		if incremental && p.sent == p.next {
 			continue
 		}
@@ -232,6 +232,7 @@ type fetching struct {
 	p    *position
 	from int64
 	at   Time
+	id   [16]byte // of the topic, as it was asked for
 }
 
 func putFetch(req *kmsg.FetchRequest, topic string, id [16]byte, p *position, maxBytes int32) {
@@ -297,7 +298,7 @@ func nextEpoch(e int32) int32 {
 func (c *consumer) find(asked []fetching, version int16, t *kmsg.FetchResponseTopic, partition int32) *fetching {
 	for i := range asked {
 		p := asked[i].p
-		if p.partition == partition && (version < 13 && t.Topic == c.topicName(p) || version >= 13 && t.TopicID == c.topicID(c.topicName(p))) {
+		if p.partition == partition && (version < 13 && t.Topic == c.topicName(p) || version >= 13 && t.TopicID == asked[i].id) {
 			return &asked[i]
 		}
 	}

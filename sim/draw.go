@@ -12,7 +12,7 @@ import (
 func Draw(s uint64) *Plan {
 	c := seed.New(s, seed.Label("plan"))
 	p := &Plan{Seed: s}
-	p.Duration = time.Duration(c.Skewed(int64(time.Second), int64(20*time.Second)))
+	p.Duration = time.Duration(c.Skewed(int64(2*time.Second), int64(40*time.Second)))
 	p.Net = NetPlan{Latency: c.Skewed(20*microsecond, millisecond), Jitter: c.Skewed(0, 20*millisecond)}
 	if c.Chance(300) {
 		p.Net.Split = c.Intn(200)
@@ -77,21 +77,22 @@ func between(c *seed.Stream, lo, hi int64) (int64, int64) {
 }
 
 func drawClients(p *Plan, c seed.Stream) {
+	pace := time.Duration(c.Skewed(int64(20*time.Millisecond), int64(3*time.Second)))
 	for kind, most := range [numClientKinds]int64{4, 3, 2, 1, 1} {
 		n := int(c.Skewed(0, most))
 		if kind == int(Producer) {
 			n = max(n, 1)
 		}
 		for range n {
-			p.Clients = append(p.Clients, drawClient(p, ClientKind(kind), c.Uint64()))
+			p.Clients = append(p.Clients, drawClient(p, ClientKind(kind), c.Uint64(), pace))
 		}
 	}
 }
 
-func drawClient(p *Plan, kind ClientKind, s uint64) ClientPlan {
+func drawClient(p *Plan, kind ClientKind, s uint64, pace time.Duration) ClientPlan {
 	c := seed.New(s, seed.Label("draw"))
 	cl := ClientPlan{Kind: kind, Seed: s, Timeout: time.Duration(c.Skewed(int64(200*time.Millisecond), int64(10*time.Second)))}
-	lo, hi := between(&c, int64(time.Millisecond), int64(500*time.Millisecond))
+	lo, hi := between(&c, int64(2*time.Millisecond), int64(pace))
 	cl.Think = [2]time.Duration{time.Duration(lo), time.Duration(hi)}
 	cl.Start = time.Duration(c.Skewed(0, int64(p.Duration)/2))
 	if c.Chance(500) {
@@ -135,11 +136,11 @@ func drawProducer(cl *ClientPlan, c *seed.Stream) {
 	}
 	cl.InFlight = 1 + c.Intn(5)
 	cl.Spread = 1 + c.Intn(3)
-	lo, hi := between(c, 1, 30)
+	lo, hi := between(c, 1, c.Skewed(2, 30))
 	cl.Records = [2]int{int(lo), int(hi)}
-	lo, hi = between(c, 8, 3000)
+	lo, hi = between(c, 8, c.Skewed(100, 3000))
 	cl.Bytes = [2]int{int(lo), int(hi)}
-	if c.Chance(150) {
+	if c.Chance(80) {
 		cl.Codec = int8(1 + c.Intn(4))
 	}
 	cl.Retries = c.Chance(600)

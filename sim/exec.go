@@ -1,24 +1,31 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"lockstep/core"
 	"lockstep/core/broker"
+	"lockstep/core/config"
 	"lockstep/core/record"
+	"lockstep/disk"
 	"lockstep/disk/segment"
+	"lockstep/disk/snapshot"
 )
 
 // logQueue carries out the effects on one log, one after another.
 type logQueue struct {
-	id      core.Partition
-	log     *segment.Log
-	queue   []broker.Effect
-	busy    bool
-	results []broker.Input // of the effect that is being carried out
-	refuse  bool           // an append failed: later ones are dropped until a Truncate
-	batches []record.Batch // scratch
+	id         core.Partition
+	log        *segment.Log
+	queue      []broker.Effect
+	busy       bool
+	results    []broker.Input // of the effect that is being carried out
+	pause      Time           // before the next effect
+	dropping   bool           // an append failed: later ones are dropped until a Truncate to where the log ended then
+	droppingTo int64
+	batches    []record.Batch // scratch
 
 	wantsSync  bool
 	unsynced   int64 // records appended since the last round that asked for no sync
@@ -48,49 +55,51 @@ func (j *jobState) do(h *host) { j.q.perform(h, j.e) }
 // enqueue puts an effect that storage carries out in its log's queue.
 func (h *host) enqueue(e broker.Effect) {
 	q := h.queueOf(e)
-	if q == nil {
-		return
-	}
 	q.queue = append(q.queue, e)
 	h.pump(q)
 }
 
 // logOf names the log that an effect is about.
-func logOf(e broker.Effect) (id core.Partition, ok bool) {
+func logOf(e broker.Effect) core.Partition {
 	switch e := e.(type) {
 	case broker.Append:
-		return e.Log, true
+		return e.Log
 	case broker.OpenLog:
-		return e.Log, true
+		return e.Log
 	case broker.ConfigureLog:
-		return e.Log, true
+		return e.Log
 	case broker.DeleteLog:
-		return e.Log, true
+		return e.Log
 	case broker.Truncate:
-		return e.Log, true
+		return e.Log
 	case broker.ResetLog:
-		return e.Log, true
+		return e.Log
 	case broker.SetStart:
-		return e.Log, true
+		return e.Log
 	case broker.Retain:
-		return e.Log, true
+		return e.Log
 	case broker.SaveEpochs:
-		return e.Log, true
+		return e.Log
 	case broker.SaveProducers:
-		return e.Log, true
+		return e.Log
 	case broker.LookupTime:
-		return e.Log, true
+		return e.Log
 	case broker.ReadLog:
-		return e.Log, true
+		return e.Log
 	}
-	return id, false
+	panic(fmt.Sprintf("sim: effect %T is not on a log", e))
 }
 
 func (h *host) queueOf(e broker.Effect) *logQueue {
-	id, ok := logOf(e)
-	if !ok {
-		return &h.small
+	switch e.(type) { // what is not on a log has queues of its own
+	case broker.SaveState:
+		return &h.special[0]
+	case broker.SaveSnapshot, broker.DropSnapshots:
+		return &h.special[1]
+	case broker.MeasureLogs:
+		return &h.special[2]
 	}
+	id := logOf(e)
 	q := h.logs[id]
 	if q == nil {
 		q = &logQueue{id: id}
@@ -116,8 +125,9 @@ func (h *host) pump(q *logQueue) {
 		return
 	}
 	q.busy = true
-	x := h.later(h.cost()+h.chance.Skewed(0, 50*microsecond), evDone)
+	x := h.later(h.cost()+h.chance.Skewed(0, 50*microsecond)+q.pause, evDone)
 	x.more = q
+	q.pause = 0
 }
 
 // fireDisk is fire for what the disk has done.
@@ -150,39 +160,78 @@ func (h *host) fireDisk(e *event) {
 		h.runSync()
 	case evSyncDone:
 		h.endSync()
+	case evSyncAgain:
+		h.syncAgain()
 	}
 }
 
+// retryPause is how long what found no room on the disk waits before it is tried again.
+const retryPause = 200 * millisecond
+
 // perform does the work of one effect. It runs inside Disk.Run, so it may not return.
 func (q *logQueue) perform(h *host, e broker.Effect) {
-	tell := func(in broker.Input) { q.results = append(q.results, in) }
 	switch e := e.(type) {
 	case broker.Append:
 		q.append(h, &e)
 	case broker.OpenLog:
-		tell(q.open(h, &e))
+		q.tell(q.open(h, &e))
 	case broker.DeleteLog:
 		q.delete(h)
-		tell(broker.LogDeleted{Log: q.id})
 	case broker.SaveState:
-		if err := h.store.SaveState(e.State); err != nil {
-			tell(broker.DiskFailed{Err: err})
-			return
+		q.save(e, h.store.SaveState(e.State), broker.StateSaved{Token: e.Token})
+	case broker.SaveSnapshot:
+		err := h.snapshots.Save(snapshot.ID(e.Snapshot.SnapshotID), e.Snapshot.Bytes)
+		q.save(e, err, broker.SnapshotSaved{Token: e.Token})
+	case broker.DropSnapshots:
+		if err := h.snapshots.Drop(snapshot.ID(e.Keep)); err != nil {
+			h.w.event(h.lane, "log", "dropping snapshots: "+err.Error())
 		}
-		tell(broker.StateSaved{Token: e.Token})
 	case broker.MeasureLogs:
-		tell(h.measure(e.Token))
+		q.tell(h.measure(e.Token))
 	case broker.LookupTime:
-		tell(q.lookup(&e))
+		q.lookup(&e)
 	case broker.ReadLog:
-		tell(q.read(&e))
+		q.read(&e)
 	default:
-		if q.log == nil {
-			return
+		if q.log != nil {
+			q.change(h, e)
 		}
-		if in := q.change(h, e); in != nil {
-			tell(in)
-		}
+	}
+}
+
+func (q *logQueue) tell(in broker.Input) { q.results = append(q.results, in) }
+
+// save ends a save: without room it is tried again until there is, for the core waits for it (rule 11).
+func (q *logQueue) save(e broker.Effect, err error, saved broker.Input) {
+	switch {
+	case err == nil:
+		q.tell(saved)
+	case errors.Is(err, disk.ErrNoSpace):
+		q.queue = append([]broker.Effect{e}, q.queue...)
+		q.pause = retryPause
+	default:
+		q.tell(broker.DiskFailed{Err: err})
+	}
+}
+
+// failed reports that something on a log went wrong which has no answer of its own. Without
+// room it may go better later; else the log is set aside.
+func (q *logQueue) failed(h *host, err error) {
+	h.w.event(h.lane, "log", q.id.String()+": "+err.Error())
+	switch {
+	case errors.Is(err, segment.ErrDiskFailed):
+		q.tell(broker.DiskFailed{Err: err})
+	case errors.Is(err, disk.ErrNoSpace), errors.Is(err, segment.ErrClosed):
+	default:
+		h.w.oracle.setAside(q)
+		q.tell(broker.LogFailed{Log: q.id, Err: err})
+	}
+}
+
+// damage tells the core of a log that cannot be read where it should be.
+func (q *logQueue) damage(err error) {
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, disk.ErrIO) {
+		q.tell(broker.LogFailed{Log: q.id, Err: err})
 	}
 }
 
@@ -190,6 +239,7 @@ func (q *logQueue) open(h *host, e *broker.OpenLog) broker.Input {
 	q.configure(e.Config.FlushMessages, e.Config.FlushMillis)
 	l, state, err := h.store.OpenLog(e.Log, e.Topic, e.Config)
 	q.log = l
+	q.dropping = false
 	h.w.oracle.opened(h, q, e.Topic, &state, err)
 	return broker.LogOpened{Log: e.Log, State: state, Err: err}
 }
@@ -211,94 +261,145 @@ func (q *logQueue) append(h *host, e *broker.Append) {
 		sync = sync || next.Sync
 		q.queue = q.queue[1:]
 	}
-	if q.refuse || q.log == nil {
+	if q.dropping {
+		return
+	}
+	if q.log == nil {
+		q.dropping, q.droppingTo = true, 0
+		q.tell(broker.AppendFailed{Log: q.id, Err: segment.ErrNoLog})
 		return
 	}
 	h.w.oracle.appending(h, q, q.batches)
 	rolled, err := q.log.Append(q.batches)
-	_, end := q.log.Bounds()
 	if err != nil {
-		q.refuse = true
+		_, end := q.log.Bounds()
+		q.dropping, q.droppingTo = true, end
 		h.w.oracle.appendFailed(h, q, end)
-		q.results = append(q.results, broker.AppendFailed{Log: q.id, End: end, Err: err})
+		q.tell(broker.AppendFailed{Log: q.id, End: end, Err: err})
 		return
 	}
+	end := q.batches[len(q.batches)-1].NextOffset()
 	h.w.oracle.appended(q, end)
-	q.results = append(q.results, broker.Written{Log: q.id, End: end, Rolled: rolled})
+	q.tell(broker.Written{Log: q.id, End: end, Rolled: rolled})
+	q.flush(h, sync || rolled)
+}
+
+// flush asks for a sync now, by flush.messages, or by flush.ms.
+func (q *logQueue) flush(h *host, sync bool) {
 	for _, b := range q.batches {
 		q.unsynced += int64(b.Count())
 	}
-	if sync || q.flushCount > 0 && q.unsynced >= q.flushCount {
+	switch {
+	case sync || q.flushCount > 0 && q.unsynced >= q.flushCount:
 		h.wantSync(q)
-	} else if q.flushAfter > 0 && q.flushAfter < 24*time.Hour && q.flushing == nil {
+	case q.flushAfter > 0 && q.flushAfter < config.Forever && q.flushing == nil:
 		q.flushing = h.later(int64(q.flushAfter), evFlush)
 		q.flushing.more = q
 	}
 }
 
+// delete deletes the log. Its queue goes with it: a log of that id does not come again.
 func (q *logQueue) delete(h *host) {
-	q.log, q.refuse = nil, false
+	q.log = nil
 	if err := h.store.DeleteLogs(q.id); err != nil {
-		h.w.event(h.lane, "log", "delete: "+err.Error())
+		h.w.event(h.lane, "log", "deleting a log: "+err.Error())
+		if errors.Is(err, segment.ErrDiskFailed) {
+			q.tell(broker.DiskFailed{Err: err})
+		}
 	}
-	h.w.oracle.deleted(h, q)
+	h.w.oracle.deleted(q)
+	q.tell(broker.LogDeleted{Log: q.id})
 }
 
-// change carries out an effect that changes an open log, and returns its answer, if it has one.
-func (q *logQueue) change(h *host, e broker.Effect) broker.Input {
+// change carries out an effect that changes an open log.
+func (q *logQueue) change(h *host, e broker.Effect) {
 	switch e := e.(type) {
 	case broker.ConfigureLog:
 		q.configure(e.Config.FlushMessages, e.Config.FlushMillis)
 		q.log.Configure(e.Config)
 	case broker.Truncate:
-		end, err := q.log.Truncate(e.To)
-		if err != nil {
-			return broker.LogFailed{Log: q.id, Err: err}
-		}
-		q.refuse = false
-		h.w.oracle.truncated(h, q, end)
-		return broker.Truncated{Log: q.id, End: end}
+		q.truncate(h, e.To)
+	case broker.ResetLog:
+		q.reset(h, e.Start)
 	case broker.SetStart:
 		start, err := q.log.SetStart(e.Start)
 		if err != nil {
-			return broker.LogFailed{Log: q.id, Err: err}
+			q.failed(h, err)
+			start, _ = q.log.Bounds()
 		}
-		return broker.StartMoved{Log: q.id, Start: start}
+		h.w.oracle.startMoved(q, start)
+		q.tell(broker.StartMoved{Log: q.id, Start: start})
 	case broker.Retain:
-		was, _ := q.log.Bounds()
-		start, err := q.log.Retain(e.Limit, e.Wall)
-		if err != nil {
-			return broker.LogFailed{Log: q.id, Err: err}
-		}
-		if start != was {
-			return broker.StartMoved{Log: q.id, Start: start}
+		before, _ := q.log.Bounds()
+		if start, err := q.log.Retain(e.Limit, e.Wall); err != nil {
+			q.failed(h, err)
+		} else if start != before {
+			h.w.oracle.startMoved(q, start)
+			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
 	case broker.SaveEpochs:
 		if err := q.log.SaveEpochs(e.Epochs); err != nil {
-			return broker.LogFailed{Log: q.id, Err: err}
+			q.failed(h, err)
 		}
 	case broker.SaveProducers:
-		if err := q.log.SaveProducers(e.Offset, e.Snapshot); err != nil {
-			return nil // what is missing is replayed
+		if err := q.log.SaveProducers(e.Offset, e.Snapshot); err != nil { // what is missing is replayed
+			h.w.event(h.lane, "log", "saving producers: "+err.Error())
 		}
 	}
-	return nil
 }
 
-func (q *logQueue) lookup(e *broker.LookupTime) broker.Input {
+func (q *logQueue) truncate(h *host, to int64) {
+	end, err := q.log.Truncate(to)
+	if err != nil {
+		q.failed(h, err)
+		return
+	}
+	if to <= q.droppingTo {
+		q.dropping = false
+	}
+	h.w.oracle.truncated(h, q, end)
+	q.tell(broker.Truncated{Log: q.id, End: end})
+}
+
+// reset empties a log, which begins and ends at start then.
+func (q *logQueue) reset(h *host, start int64) {
+	first, end := q.log.Bounds()
+	var err error
+	if start <= end {
+		_, err = q.log.Truncate(first)
+	}
+	if err == nil {
+		_, err = q.log.SetStart(start)
+	}
+	if err != nil {
+		q.failed(h, err)
+		return
+	}
+	q.dropping = false
+	_, end = q.log.Bounds()
+	h.w.oracle.truncated(h, q, end)
+	h.w.oracle.startMoved(q, end)
+	q.tell(broker.Truncated{Log: q.id, End: end})
+}
+
+func (q *logQueue) lookup(e *broker.LookupTime) {
 	if q.log == nil {
-		return broker.TimeFound{Token: e.Token, Offset: -1, Err: segment.ErrNoLog}
+		q.tell(broker.TimeFound{Token: e.Token, Offset: -1, Timestamp: -1, LeaderEpoch: -1, Err: segment.ErrNoLog})
+		return
 	}
 	r, err := q.log.LookupTime(e.Timestamp, e.Limit)
-	return broker.TimeFound{Token: e.Token, Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.LeaderEpoch, Err: err}
+	q.damage(err)
+	q.tell(broker.TimeFound{Token: e.Token, Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.LeaderEpoch, Err: err})
 }
 
-func (q *logQueue) read(e *broker.ReadLog) broker.Input {
+func (q *logQueue) read(e *broker.ReadLog) {
 	if q.log == nil {
-		return broker.LogRead{Token: e.Token, Err: segment.ErrNoLog}
+		q.tell(broker.LogRead{Token: e.Token, Err: segment.ErrNoLog})
+		return
 	}
 	batches, err := q.log.ReadBatches(e.From, e.Limit, e.MaxBytes)
-	return broker.LogRead{Token: e.Token, Batches: batches, Err: err}
+	q.damage(err)
+	q.tell(broker.LogRead{Token: e.Token, Batches: batches, Err: err})
 }
 
 func (h *host) measure(t broker.Token) broker.Input {
@@ -377,20 +478,24 @@ func (h *host) endSync() {
 	h.beginSync()
 }
 
-// syncFailed tells the broker of a failed sync (rule 13), or tries again where nothing was lost.
+// syncFailed tells the broker of a failed sync (rule 13); what only found no room is tried again.
 func (h *host) syncFailed(err error) {
-	if h.store.Failed() != nil {
+	if errors.Is(err, segment.ErrDiskFailed) {
 		h.step(broker.DiskFailed{Err: err})
 		return
 	}
-	for _, q := range h.order {
-		if q.log != nil && q.log.UnsyncedBytes() > 0 {
+	h.w.event(h.lane, "log", "sync: "+err.Error())
+	h.sync.running = true
+	h.later(retryPause, evSyncAgain)
+}
+
+// syncAgain begins another round for the logs of one that found no room.
+func (h *host) syncAgain() {
+	h.sync.running = false
+	for _, l := range h.sync.logs {
+		if q := h.logs[l.Partition()]; q != nil && q.log == l {
 			h.wantSync(q)
 		}
 	}
-	h.sync.running = true // not at once: there is no room on the disk
-	h.later(50*millisecond, evSyncRun)
-	if !h.do(func() { h.sync.round = h.store.BeginSync() }) {
-		return
-	}
+	h.beginSync()
 }

@@ -26,7 +26,7 @@ func (o *oracle) checkLog(h *host, t *truth, names []string) {
 		if !strings.HasPrefix(name, t.name()+"/") || !strings.HasSuffix(name, ".log") {
 			continue
 		}
-		content := h.disk.Content(name)
+		content := h.disk.Written(name)
 		batches, _, err := record.ParseAll(content)
 		if err != nil && len(batches) == 0 && len(content) > 0 && !allZero(content) {
 			h.w.fail("damage", "%s holds no batch: %v", name, err)

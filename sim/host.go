@@ -9,8 +9,10 @@ import (
 	"lockstep/core/broker"
 	"lockstep/core/config"
 	"lockstep/core/controller"
+	"lockstep/core/quorum"
 	"lockstep/core/record"
 	"lockstep/disk/segment"
+	"lockstep/disk/snapshot"
 	"lockstep/net/kafka"
 	"lockstep/sim/seed"
 	"lockstep/sim/simdisk"
@@ -38,36 +40,38 @@ type host struct {
 	restart *event
 	stops   int // processes that ended by themselves with an error, one after another
 
-	store    *segment.Store
-	core     *broker.Broker
-	out      broker.Effects
-	tick     *event
-	tickAt   core.Time
-	logs     map[core.Partition]*logQueue
-	order    []*logQueue // as they were opened
-	small    logQueue    // SaveState, snapshots
-	sync     syncState
-	conns    map[broker.ConnID]*hostConn
-	accepted []*hostConn
-	nextConn broker.ConnID
-	inBoot   bool
-	stopping bool
-	bootErr  error
-	job      func()
-	run      jobState
+	store     *segment.Store
+	core      *broker.Broker
+	out       broker.Effects
+	tick      *event
+	tickAt    core.Time
+	logs      map[core.Partition]*logQueue
+	order     []*logQueue // as they were opened
+	special   [3]logQueue // for SaveState, snapshots, MeasureLogs
+	snapshots *snapshot.Store
+	sync      syncState
+	conns     map[broker.ConnID]*hostConn
+	accepted  []*hostConn
+	nextConn  broker.ConnID
+	inBoot    bool
+	stopping  bool
+	bootErr   error
+	job       func()
+	run       jobState
 }
 
 // Kinds of events for hosts.
 const (
-	evStart    uint8 = iota + 64 // the process begins
-	evBooted                     // its data directory is open
-	evTick                       // the broker's deadline
-	evDone                       // a log's effect is carried out
-	evSyncRun                    // a round of sync goes to the disk
-	evSyncDone                   // and is over
-	evFlush                      // flush.ms is over
-	evInput                      // an input that comes a little later
-	evRead                       // a connection is read on
+	evStart     uint8 = iota + 64 // the process begins
+	evBooted                      // its data directory is open
+	evTick                        // the broker's deadline
+	evDone                        // a log's effect is carried out
+	evSyncRun                     // a round of sync goes to the disk
+	evSyncDone                    // and is over
+	evSyncAgain                   // one that found no room is tried again
+	evFlush                       // flush.ms is over
+	evInput                       // an input that comes a little later
+	evRead                        // a connection is read on
 )
 
 func newHost(w *world, index int, plan *BrokerPlan) *host {
@@ -151,7 +155,7 @@ func (h *host) boot() {
 	h.lives++
 	h.origin = Time(seed.Mix(h.w.plan.Seed^h.lives<<32^uint64(h.index)) >> 20)
 	h.logs, h.order = map[core.Partition]*logQueue{}, nil
-	h.small = logQueue{}
+	h.special = [3]logQueue{}
 	h.sync = syncState{}
 	h.conns, h.accepted = map[broker.ConnID]*hostConn{}, nil
 	h.out.Reset()
@@ -183,14 +187,25 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 			return nil, broker.Boot{}, err
 		}
 	}
+	if h.snapshots, err = snapshot.Open(fs); err != nil {
+		return nil, broker.Boot{}, err
+	}
 	state, err := store.LoadState()
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}
+	boot := broker.Boot{State: state}
+	id, content, ok, err := h.snapshots.Newest()
+	if err != nil {
+		return nil, broker.Boot{}, err
+	}
+	if ok {
+		boot.Snapshot = &quorum.Snapshot{SnapshotID: quorum.SnapshotID(id), Bytes: content}
+	}
 	for _, line := range store.Notices() {
 		h.w.event(h.lane, "log", line)
 	}
-	return store, broker.Boot{State: state}, nil
+	return store, boot, nil
 }
 
 func (h *host) newBroker(boot broker.Boot) *broker.Broker {
@@ -275,7 +290,7 @@ func (h *host) carry(e broker.Effect) {
 	case broker.Log:
 		h.w.stats.count(e.Level)
 	case broker.Call:
-		x := h.later(h.w.net.latency(), evInput) // there is no peer yet to call
+		x := h.later(millisecond, evInput) // there is no peer yet to call
 		x.more = broker.Answer{Token: e.Token, Peer: e.Peer, Err: errNoPeer}
 	default:
 		h.enqueue(e)

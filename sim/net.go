@@ -14,8 +14,8 @@ type NetPlan struct {
 type network struct {
 	w      *world
 	plan   NetPlan
-	chance seed.Stream
-	conns  []*conn // open ones, oldest first
+	dials  []uint64 // by client, brokers last: how many connections it has made
+	conns  []*conn  // open ones, oldest first
 	nextID uint64
 	slow   Time   // extra latency, while a fault says so
 	clogs  []Time // by client: until when nothing arrives, either way; the last is everybody's
@@ -46,6 +46,7 @@ const (
 type conn struct {
 	id      uint64
 	net     *network
+	chance  seed.Stream // its own, so that one client's doings do not change another's luck
 	ends    [2]endpoint
 	lanes   [2]int
 	client  int     // index of the client that dialed it, -1 if it was a broker
@@ -67,23 +68,30 @@ const (
 func (n *network) dial(from endpoint, lane, client int, to *host) *conn {
 	n.nextID++
 	c := &conn{id: n.nextID, net: n, ends: [2]endpoint{from, nil}, lanes: [2]int{lane, to.lane}, client: client, host: to}
+	by := client
+	if by < 0 {
+		by = len(n.dials) - 1
+	}
+	n.dials[by]++
+	c.chance = seed.New(n.w.plan.Seed, seed.Label("connection"), uint64(by), n.dials[by])
 	n.conns = append(n.conns, c)
-	e := n.w.after(n.latency(), c, evDial)
+	e := n.w.after(c.latency(), c, evDial)
 	e.n = acceptor
 	return c
 }
 
-func (n *network) latency() Time {
-	l := n.plan.Latency + n.slow
-	if n.plan.Jitter > 0 {
-		l += n.chance.Skewed(0, n.plan.Jitter)
+// latency draws how long the next message takes.
+func (c *conn) latency() Time {
+	l := c.net.plan.Latency + c.net.slow
+	if c.net.plan.Jitter > 0 {
+		l += c.chance.Skewed(0, c.net.plan.Jitter)
 	}
 	return l
 }
 
 // schedule lets something arrive at a side, after all that went there before.
 func (c *conn) schedule(side int, kind uint8) *event {
-	at := max(c.net.w.now+c.net.latency(), c.arrival[side])
+	at := max(c.net.w.now+c.latency(), c.arrival[side])
 	if clog := c.net.clogOf(c); at < clog {
 		at = clog
 		c.net.w.stats.fault("clog").Mattered++
@@ -102,8 +110,8 @@ func (c *conn) send(from int, data []byte) {
 	to := 1 - from
 	w := c.net.w
 	w.stats.Messages++
-	if c.net.plan.Split > 0 && len(data) > 1 && c.net.chance.Chance(c.net.plan.Split) {
-		cut := 1 + c.net.chance.Intn(len(data)-1)
+	if c.net.plan.Split > 0 && len(data) > 1 && c.chance.Chance(c.net.plan.Split) {
+		cut := 1 + c.chance.Intn(len(data)-1)
 		e := c.schedule(to, evArrive)
 		e.data = data[:cut:cut]
 		c.flying[to]++
@@ -140,7 +148,7 @@ func (c *conn) reset() {
 	c.dead = true
 	for side := range c.ends {
 		if !c.shut[side] && c.ends[side] != nil {
-			e := c.net.w.after(c.net.latency(), c, evClose)
+			e := c.net.w.after(c.latency(), c, evClose)
 			e.n = uint64(side)
 		}
 	}

@@ -96,6 +96,10 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		h.w.fail("log from nowhere", "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
 		return
 	}
+	if s.Start < t.start && !harmed {
+		h.w.fail("deleted records back", "%s begins at %d after recovery; everything below %d was deleted", t.name(), s.Start, t.start)
+		return
+	}
 	t.cut(h, s.End)
 	t.start = max(t.start, s.Start)
 	if harmed {
@@ -150,7 +154,19 @@ func (o *oracle) truncated(h *host, q *logQueue, end int64) {
 	t.durable = min(t.durable, end)
 }
 
-func (o *oracle) deleted(h *host, q *logQueue) {
+// startMoved is the durable end of what was deleted.
+func (o *oracle) startMoved(q *logQueue, start int64) {
+	t := o.logs[q.id]
+	t.start = max(t.start, start)
+}
+
+func (o *oracle) setAside(q *logQueue) {
+	if t := o.logs[q.id]; t != nil {
+		t.aside = true
+	}
+}
+
+func (o *oracle) deleted(q *logQueue) {
 	if t := o.logs[q.id]; t != nil {
 		t.gone = true
 	}

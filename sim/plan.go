@@ -81,6 +81,7 @@ type ClientPlan struct {
 	Timeout time.Duration    // of a request
 	Version int              // how many versions behind the newest, plus 1; 0 is the newest
 	Start   time.Duration
+	Off     bool // it was cut away
 
 	// Producers.
 	Acks       int16

@@ -31,6 +31,7 @@ type line struct {
 	out       int         // of which so many are on their way
 	halted    bool        // one came back undone: wait for the rest
 	sequence  int32       // of the next batch
+	id        [16]byte    // of the topic, as last sent
 }
 
 // outgoing is one batch.
@@ -248,6 +249,7 @@ func (p *producer) put(req *kmsg.ProduceRequest, l *line, b *outgoing) {
 		t = &req.Topics[len(req.Topics)-1]
 		t.Topic, t.TopicID = name, p.topicID(name)
 	}
+	l.id = t.TopicID
 	rp := kmsg.NewProduceRequestTopicPartition()
 	rp.Partition, rp.Records = l.partition, b.bytes
 	t.Partitions = append(t.Partitions, rp)
@@ -315,7 +317,7 @@ func (p *producer) answerFor(resp *kmsg.ProduceResponse, l *line) *kmsg.ProduceR
 	name := p.w.plan.Topics[l.topic].Name
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
-		if t.Topic != name && (resp.Version < 13 || t.TopicID != p.topicID(name)) {
+		if t.Topic != name && (resp.Version < 13 || t.TopicID != l.id) {
 			continue
 		}
 		for j := range t.Partitions {

@@ -88,7 +88,7 @@ func newWorld(p *Plan, o Options) *world {
 	}
 	w.stats.init()
 	w.oracle.init()
-	w.net = network{w: w, plan: p.Net, chance: seed.New(p.Seed, seed.Label("network")), clogs: make([]Time, len(p.Clients)+1)}
+	w.net = network{w: w, plan: p.Net, dials: make([]uint64, len(p.Clients)+2), clogs: make([]Time, len(p.Clients)+2)}
 	for i := range p.Brokers {
 		w.hosts = append(w.hosts, newHost(w, i, &p.Brokers[i]))
 	}
@@ -130,7 +130,9 @@ func (w *world) live() {
 	}
 	w.plot()
 	for _, c := range w.clients {
-		c.start()
+		if !c.base().plan.Off {
+			c.start()
+		}
 	}
 	w.runUntil(w.now+int64(w.plan.Duration), nil)
 	w.drain()

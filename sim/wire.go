@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"cmp"
+	"errors"
+
 	"lockstep/core/broker"
 	"lockstep/disk/segment"
 	"lockstep/net"
@@ -209,7 +212,7 @@ func (hc *hostConn) send(a *answer) bool {
 func (h *host) fetchFrame(a *answer, resp *kmsg.FetchResponse) []byte {
 	s := &h.w.scratch
 	s.reads = s.reads[:0]
-	for i := range a.resp.Reads {
+	for i := range a.resp.Reads { // in this order maxBytes is given to them
 		r := &a.resp.Reads[i]
 		req := segment.ReadRequest{From: r.From, Limit: r.Limit, MaxBytes: r.MaxBytes}
 		if q := h.logs[r.Log]; q != nil {
@@ -231,6 +234,7 @@ func (h *host) fetchFrame(a *answer, resp *kmsg.FetchResponse) []byte {
 			s.found = append(s.found, i)
 		}
 	}
+	s.sortSpans()
 	var err error
 	s.head, s.pieces, err = kafka.AppendFetch(s.head[:0], s.pieces, a.header, resp, s.spans)
 	if err != nil {
@@ -276,8 +280,25 @@ func grow(b []byte, n int) []byte {
 
 // readFailed turns a failed read into an error for its partition.
 func (h *host) readFailed(r *broker.Read, p *kmsg.FetchResponseTopicPartition, err error) {
-	p.ErrorCode = kerr.KafkaStorageError.Code
-	p.HighWatermark = -1
-	p.RecordBatches = []byte{}
 	h.w.event(h.lane, "log", "read: "+err.Error())
+	switch {
+	case errors.Is(err, segment.ErrOffsetOutOfRange):
+		p.ErrorCode = kerr.OffsetOutOfRange.Code
+	case errors.Is(err, segment.ErrNoLog), errors.Is(err, segment.ErrClosed):
+		p.ErrorCode = kerr.NotLeaderForPartition.Code
+	default:
+		p.ErrorCode = kerr.KafkaStorageError.Code
+		x := h.later(0, evInput)
+		x.more = broker.LogFailed{Log: r.Log, Err: err}
+	}
+}
+
+// sortSpans brings the spans into the order of the response, from which they hardly ever differ.
+func (s *scratch) sortSpans() {
+	for i := 1; i < len(s.spans); i++ {
+		for j := i; j > 0 && cmp.Or(cmp.Compare(s.spans[j].Topic, s.spans[j-1].Topic), cmp.Compare(s.spans[j].Partition, s.spans[j-1].Partition)) < 0; j-- {
+			s.spans[j], s.spans[j-1] = s.spans[j-1], s.spans[j]
+			s.found[j], s.found[j-1] = s.found[j-1], s.found[j]
+		}
+	}
 }

@@ -40,3 +40,19 @@ func (d *Disk) Content(name string) []byte {
 	ino.read(p, 0)
 	return p
 }
+
+// Written is Content without the zeros behind the last page that was ever written: what a
+// preallocated file really holds.
+func (d *Disk) Written(name string) []byte {
+	ino := d.find(name)
+	if ino == nil || ino.dir {
+		return nil
+	}
+	n := len(ino.pages)
+	for n > 0 && ino.pages[n-1].data == nil {
+		n--
+	}
+	p := make([]byte, min(ino.size, int64(n)*pageSize))
+	ino.read(p, 0)
+	return p
+}

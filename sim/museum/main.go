@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+func main() {
+	var c curator
+	run := flag.String("run", "", "ids of exhibits, separated by commas; empty is all")
+	flag.DurationVar(&c.budget, "for", time.Minute, "time for each exhibit")
+	flag.IntVar(&c.shrink, "shrink", 200, "runs at most to shrink each failure; 0 is none")
+	flag.Uint64Var(&c.first, "first", 1, "the first seed")
+	flag.BoolVar(&c.control, "control", true, "run the product as it is over the same seeds")
+	build := flag.Bool("build", false, "only compile")
+	list := flag.Bool("list", false, "only list")
+	verbose := flag.Bool("v", false, "print the reason of each kill, and the seed")
+	flag.Parse()
+	c.verbose = *verbose
+	if err := c.open(*run, *list, *build); err != nil {
+		fmt.Fprintln(os.Stderr, "museum:", err)
+		os.Exit(1)
+	}
+}
+
+// curator shows exhibits.
+type curator struct {
+	budget           time.Duration
+	shrink           int
+	first            uint64
+	control, verbose bool
+
+	shop  *workshop
+	plain string // the worker without bugs
+}
+
+func (c *curator) open(ids string, list, build bool) error {
+	entries, err := Entries()
+	if err != nil {
+		return err
+	}
+	if entries, err = choose(entries, ids); err != nil {
+		return err
+	}
+	if list {
+		for _, e := range entries {
+			fmt.Printf("%-4s %s (%s)\n     breaks: %s\n     schedule: %s\n", e.ID, e.Title, e.Where, e.Breaks, e.Schedule)
+		}
+		return nil
+	}
+	if c.shop, err = newWorkshop(); err != nil {
+		return err
+	}
+	defer c.shop.close()
+	if build {
+		return c.compile(entries)
+	}
+	return c.show(entries)
+}
+
+// choose returns the entries with the ids, all if there are none.
+func choose(entries []Entry, ids string) ([]Entry, error) {
+	if ids == "" {
+		return entries, nil
+	}
+	var chosen []Entry
+	for _, id := range strings.Split(ids, ",") {
+		found := false
+		for _, e := range entries {
+			if e.ID == strings.TrimSpace(id) {
+				chosen, found = append(chosen, e), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no exhibit %s", id)
+		}
+	}
+	return chosen, nil
+}
+
+func (c *curator) compile(entries []Entry) error {
+	for _, e := range entries {
+		if err := c.shop.compile(&e); err != nil {
+			return err
+		}
+		fmt.Println(e.ID, "compiles")
+	}
+	return nil
+}
+
+const row = "%-4s  %-44s  %-22s  %7s  %8s  %9s  %s\n"
+
+// show plants each exhibit and prints the table.
+func (c *curator) show(entries []Entry) (err error) {
+	if c.control {
+		if c.plain, err = c.shop.build(nil, workerPackage); err != nil {
+			return err
+		}
+	}
+	fmt.Printf(row, "id", "violated property", "killed by", "seeds", "seconds", "shrunk to", "the product")
+	var alive []string
+	for _, e := range entries {
+		ok, err := c.showOne(&e)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.ID, err)
+		}
+		if !ok {
+			alive = append(alive, e.ID)
+		}
+	}
+	if len(alive) > 0 {
+		return errors.New("not as it should be: " + strings.Join(alive, ", "))
+	}
+	return nil
+}
+
+// showOne plants one exhibit; false means that it survived, or that the product failed the same seeds.
+func (c *curator) showOne(e *Entry) (bool, error) {
+	program, err := c.shop.build(e, workerPackage)
+	if err != nil {
+		return false, err
+	}
+	v, err := c.shop.run(program, order{Hints: e.Hints, First: c.first, For: c.budget, Shrink: c.shrink})
+	if err != nil {
+		return false, err
+	}
+	os.Remove(program)
+	plain, sound := "", true
+	if c.control {
+		p, err := c.shop.run(c.plain, order{Hints: e.Hints, First: c.first, Count: v.Seeds, For: 4 * c.budget})
+		if err != nil {
+			return false, err
+		}
+		plain, sound = fmt.Sprintf("passes %d", p.Seeds), !p.Killed
+		if p.Killed {
+			plain = fmt.Sprintf("FAILS seed %d: %s", p.Seed, p.Reason)
+		}
+	}
+	killer, length := "SURVIVED", ""
+	if v.Killed {
+		killer = v.Oracle
+		length = fmt.Sprintf("%d of %d", v.Shrunk, v.Plan)
+	}
+	fmt.Printf(row, e.ID, clip(e.Breaks, 44), killer, fmt.Sprint(v.Seeds), fmt.Sprintf("%.1f", v.Seconds), length, plain)
+	if c.verbose && v.Killed {
+		fmt.Printf("      seed %d, cut %q: %s\n", v.Seed, v.Repeat, v.Reason)
+	}
+	return v.Killed && sound, nil
+}
+
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// workerPackage is the program that is built with each bug in it.
+const workerPackage = "./sim/museum/internal/worker"

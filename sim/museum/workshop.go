@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// workshop builds and runs the worker, with and without bugs.
+type workshop struct {
+	root string // the module's
+	dir  string // for what is built
+}
+
+func newWorkshop() (*workshop, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "museum-")
+	if err != nil {
+		return nil, err
+	}
+	return &workshop{root, dir}, nil
+}
+
+func (w *workshop) close() { os.RemoveAll(w.dir) }
+
+// moduleRoot returns the directory of the go.mod that rules here.
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for go.mod: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if filepath.Base(mod) != "go.mod" {
+		return "", fmt.Errorf("not inside the module")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// build builds a package with an exhibit's bug in it (without, for nil), and returns the program.
+func (w *workshop) build(e *Entry, pkg string) (string, error) {
+	name := "plain"
+	args := []string{"build"}
+	if e != nil {
+		name = e.ID
+		overlay, _, err := w.overlay(e)
+		if err != nil {
+			return "", err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	program := filepath.Join(w.dir, name+".exe")
+	return program, w.goTool(append(args, "-o", program, pkg)...)
+}
+
+// compile builds the packages that an exhibit changes, and nothing else.
+func (w *workshop) compile(e *Entry) error {
+	overlay, packages, err := w.overlay(e)
+	if err != nil {
+		return err
+	}
+	return w.goTool(append([]string{"build", "-overlay", overlay}, packages...)...)
+}
+
+func (w *workshop) overlay(e *Entry) (string, []string, error) {
+	dir := filepath.Join(w.dir, e.ID)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	return e.writeOverlay(w.root, dir)
+}
+
+func (w *workshop) goTool(args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = w.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// Verdict is what the worker prints when it ends.
+type Verdict struct {
+	Seeds   int     // worlds run
+	Seconds float64 // until the first kill, or until it gave up
+	Events  int64   // simulated
+	Killed  bool
+	Seed    uint64 // that failed
+	Oracle  string // that found it
+	Reason  string // in one line
+	Plan    int    // faults and operations of the failing world
+	Shrunk  int    // and of the smallest one found that fails by the same oracle
+	Repeat  string // what that one leaves out, for lockstep sim run --cut
+}
+
+// order is what a worker is asked to do.
+type order struct {
+	Hints  []string
+	First  uint64
+	Count  int           // seeds at most; 0 is without bound
+	For    time.Duration // at most
+	Shrink int           // runs at most to shrink a failure
+}
+
+// run runs a worker.
+func (w *workshop) run(program string, o order) (Verdict, error) {
+	cmd := exec.Command(program, "-hints", strings.Join(o.Hints, ","), "-first", fmt.Sprint(o.First), "-count", fmt.Sprint(o.Count),
+		"-for", o.For.String(), "-shrink", fmt.Sprint(o.Shrink))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return Verdict{}, fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, tail(stderr.String(), 2000))
+	}
+	var v Verdict
+	if err := json.Unmarshal(out, &v); err != nil {
+		return Verdict{}, fmt.Errorf("%s printed %q: %w", filepath.Base(program), tail(string(out), 200), err)
+	}
+	return v, nil
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
