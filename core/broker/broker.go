@@ -74,17 +74,17 @@ type Broker struct {
 // New returns a broker that waits for Start.
 func New(cfg Config, boot Boot) *Broker {
 	b := &Broker{
-		cfg:     cfg,
-		boot:    boot,
-		image:   controller.NewImage(),
-		lease:   &replica.Lease{},
-		parts:   map[core.Partition]*partition{},
-		conns:   map[ConnID]*conn{},
-		timers:  newTimers(),
-		answers: map[Token]func(Input){},
-
-		answersOfController: map[controller.Token]func(kmsg.Response, error){},
+		cfg:                 cfg,
+		boot:                boot,
+		image:               controller.NewImage(),
+		lease:               &replica.Lease{},
 		membership:          membership{epoch: -1},
+		answersOfController: map[controller.Token]func(kmsg.Response, error){},
+		parts:               map[core.Partition]*partition{},
+		fetchers:            map[int32]*fetcher{},
+		conns:               map[ConnID]*conn{},
+		timers:              newTimers(),
+		answers:             map[Token]func(Input){},
 		peerRequests:        map[uint64]*request{},
 		producing:           map[replica.Waiter]*pendingProduce{},
 		deleting:            map[replica.Waiter]*pendingDelete{},

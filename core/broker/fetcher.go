@@ -31,17 +31,17 @@ const (
 
 // wantFetch notes that p has something to ask of its leader, and asks if a call is free.
 func (b *Broker) wantFetch(p *partition) {
-	if p.asking || p.gone {
-		return
-	}
 	leader := p.replica.Leader()
 	f := b.fetchers[leader]
 	if f == nil {
 		f = &fetcher{leader: leader}
 		b.fetchers[leader] = f
 	}
-	if !p.wanting {
-		p.wanting = true
+	if p.asking == f || p.gone {
+		return
+	}
+	if p.wants != f { // else it is in that list already; the list of an earlier leader's fetcher passes it over
+		p.wants = f
 		f.wants = append(f.wants, p)
 	}
 	b.pull(f)
@@ -56,12 +56,15 @@ func (b *Broker) pull(f *fetcher) {
 	f.wants = nil
 	asks := make([]fetchAsk, 0, len(wants))
 	for _, p := range wants {
-		p.wanting = false
-		if p.gone || p.asking || p.replica.Leader() != f.leader {
+		if p.wants != f {
+			continue
+		}
+		p.wants = nil
+		if p.gone || p.asking == f || p.replica.Leader() != f.leader {
 			continue
 		}
 		if a, ok := p.replica.WantFetch(b.now); ok {
-			p.asking = true
+			p.asking = f
 			asks = append(asks, fetchAsk{p, a})
 		}
 	}
@@ -109,7 +112,9 @@ func (b *Broker) fetchRequest(asks []fetchAsk) *kmsg.FetchRequest {
 // onFetched hands each partition its part of the answer. What the answer leaves out is asked again.
 func (b *Broker) onFetched(f *fetcher, asks []fetchAsk, a Answer) {
 	for i := range asks {
-		asks[i].part.asking = false
+		if p := asks[i].part; p.asking == f { // else it has turned to another leader meanwhile
+			p.asking = nil
+		}
 	}
 	failed := a.Err != nil
 	if resp, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {

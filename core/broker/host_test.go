@@ -18,6 +18,7 @@ import (
 // what the broker answers. Storage and the wire are tested elsewhere.
 type host struct {
 	t        *testing.T
+	net      *network // nil for a broker alone
 	b        *Broker
 	now      core.Time
 	inbox    []Input
@@ -115,9 +116,18 @@ func (h *host) do(e Effect) {
 	case MeasureLogs:
 		h.tell(LogsMeasured{Token: e.Token, Total: 1 << 30, Free: 1 << 29})
 	case Respond:
+		if h.net != nil && e.Conn >= peerConns {
+			h.net.answer(h, e)
+			return
+		}
 		h.answers[e.Seq] = e
+	case Call:
+		h.net.call(h, e)
 	case CloseConn:
 		h.closed[e.Conn] = e.Reason
+		if h.net != nil && e.Conn >= peerConns {
+			h.net.refuse(e.Conn)
+		}
 	case Ready:
 		h.ready = true
 	case Stop:

@@ -138,12 +138,26 @@ func (b *Broker) onHeartbeat(sent core.Time, r *kmsg.BrokerHeartbeatResponse) {
 	}
 	if !b.soleVoter() && !r.IsFenced {
 		// Counted from when the heartbeat was sent, so it ends no later than the controller believes (section 5).
-		b.lease.Until = max(b.lease.Until, sent.Add(b.settings.Lease))
+		b.renewLease(sent.Add(b.settings.Lease))
 	}
 	if r.ShouldShutdown {
 		b.finishStop()
 	}
 	b.maybeReady()
+}
+
+// renewLease lets this broker answer as a leader until an instant. If it could not for a while, what waited is looked at again.
+func (b *Broker) renewLease(until core.Time) {
+	ran := !b.lease.Valid(b.now)
+	if b.lease.Until = max(b.lease.Until, until); !ran || !b.lease.Valid(b.now) {
+		return
+	}
+	for st := range b.image.AllPartitions() {
+		if p := b.local(st.Partition); p != nil {
+			p.replica.Resume(b.now, &b.rout)
+			b.carryOut(p)
+		}
+	}
 }
 
 // maybeJoin sends a heartbeat at once when the last log is open: nothing else is left to wait for.

@@ -20,7 +20,8 @@ type partition struct {
 	state              *controller.Partition
 	config             config.TopicConfig
 	fetches, followers []*parkedFetch // clients' and followers' fetches that wait on it
-	wanting, asking    bool           // as a follower: has something to ask of its leader, and: has asked
+	asking             bool           // as a follower: its leader has been asked and has not answered
+	wants              *fetcher       // as a follower: has it in its list of those to ask for
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
 	gone               bool           // its topic is deleted, or its replica moved elsewhere

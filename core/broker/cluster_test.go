@@ -1,0 +1,254 @@
+package broker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/config"
+	"lockstep/core/controller"
+	"lockstep/core/quorum"
+	"lockstep/core/record"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// network joins several hosts under one clock. Messages take a millisecond. The simulator does this for real; here
+// it is enough to see that the machines are joined rightly.
+type network struct {
+	t     *testing.T
+	now   core.Time
+	hosts []*host
+	down  map[int32]bool
+	queue []flight
+	calls map[ConnID]flight // unanswered calls by the connection on which they came in
+	conns ConnID
+}
+
+// flight is a message on its way, or a call that waits for its answer.
+type flight struct {
+	at   core.Time
+	to   *host
+	in   Input
+	from *host
+	call Call
+}
+
+const peerConns = ConnID(1 << 32) // connections of peers are numbered from here
+
+var errDown = errors.New("connection refused")
+
+func newNetwork(t *testing.T, n int) *network {
+	w := &network{t: t, down: map[int32]bool{}, calls: map[ConnID]flight{}, conns: peerConns}
+	var voters []quorum.Voter
+	for i := range n {
+		voters = append(voters, quorum.Voter{ID: int32(i + 1), Host: "h", Port: 1})
+	}
+	for i := range n {
+		h := &host{t: t, net: w, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
+		h.b = New(Config{
+			NodeID: int32(i + 1), Static: config.NewValues(map[string]string{"node.id": string(rune('1' + i))}), Voters: voters,
+			Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: uint16(9092 + i)},
+			Peer:        controller.Endpoint{Name: peerListener, Host: "127.0.0.1", Port: uint16(9192 + i)},
+			Incarnation: [16]byte{byte(i + 1)}, LogDir: [16]byte{byte(i + 1)}, Rand: rand.NewPCG(uint64(i), 1),
+		}, Boot{})
+		w.hosts = append(w.hosts, h)
+		h.step(Start{Wall: wall})
+	}
+	w.run(5*time.Second, func() bool {
+		return !slices.ContainsFunc(w.hosts, func(h *host) bool { return !h.ready })
+	})
+	return w
+}
+
+// run lets time pass until done, and fails if it takes longer than limit.
+func (w *network) run(limit time.Duration, done func() bool) {
+	w.t.Helper()
+	for end := w.now.Add(limit); !done(); {
+		next := end.Add(1)
+		for _, h := range w.hosts {
+			if !w.down[h.b.cfg.NodeID] {
+				next = min(next, max(w.now, h.b.Deadline()))
+			}
+		}
+		for _, f := range w.queue {
+			next = min(next, f.at)
+		}
+		require.LessOrEqual(w.t, next, end, "it did not come about in time")
+		w.now = next
+		w.deliver()
+		for _, h := range w.hosts {
+			h.now = w.now
+			if !w.down[h.b.cfg.NodeID] && h.b.Deadline() <= w.now {
+				h.step(Tick{Wall: wall})
+			}
+		}
+	}
+}
+
+func (w *network) deliver() {
+	due := []flight{}
+	w.queue = slices.DeleteFunc(w.queue, func(f flight) bool {
+		if f.at <= w.now {
+			due = append(due, f)
+		}
+		return f.at <= w.now
+	})
+	for _, f := range due {
+		if f.to.now = w.now; !w.down[f.to.b.cfg.NodeID] {
+			f.to.step(f.in)
+		}
+	}
+}
+
+func (w *network) send(to *host, in Input) {
+	w.queue = append(w.queue, flight{at: w.now.Add(time.Millisecond), to: to, in: in})
+}
+
+func (w *network) call(from *host, c Call) {
+	to := w.hosts[c.Peer-1]
+	if w.down[c.Peer] {
+		w.send(from, Answer{Token: c.Token, Peer: c.Peer, Err: errDown})
+		return
+	}
+	w.conns++
+	w.calls[w.conns] = flight{from: from, to: to, call: c}
+	w.send(to, Request{Conn: w.conns, Peer: true, Wall: wall, Msg: c.Msg})
+}
+
+func (w *network) answer(from *host, r Respond) {
+	f, ok := w.calls[r.Conn]
+	if !ok {
+		return
+	}
+	delete(w.calls, r.Conn)
+	a := Answer{Token: f.call.Token, Peer: f.call.Peer, Msg: r.Msg}
+	if resp, ok := r.Msg.(*kmsg.FetchResponse); ok {
+		a.Batches = from.read(resp, r.Reads)
+	}
+	w.send(f.from, a)
+	w.send(from, ConnClosed{Conn: r.Conn})
+}
+
+func (w *network) refuse(conn ConnID) {
+	if f, ok := w.calls[conn]; ok {
+		delete(w.calls, conn)
+		w.send(f.from, Answer{Token: f.call.Token, Peer: f.call.Peer, Err: errDown})
+	}
+}
+
+// read fills a Fetch response's records, copied as the wire would.
+func (h *host) read(resp *kmsg.FetchResponse, reads []Read) (all [][]record.Batch) {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			var of []record.Batch
+			for _, r := range reads {
+				if r.Topic != i || r.Partition != j {
+					continue
+				}
+				for _, b := range h.logs[r.Log].batches {
+					if b.LastOffset() >= r.From && b.NextOffset() <= r.Limit {
+						c, _, err := record.Parse(slices.Clone(b.Bytes()))
+						require.NoError(h.t, err)
+						of = append(of, c)
+					}
+				}
+			}
+			all = append(all, of)
+		}
+	}
+	return all
+}
+
+// kill ends a broker for good: its calls, and those to it, find no answer.
+func (w *network) kill(id int32) {
+	w.down[id] = true
+	for _, conn := range slices.Sorted(func(yield func(ConnID) bool) {
+		for c := range w.calls {
+			if !yield(c) {
+				return
+			}
+		}
+	}) {
+		if f := w.calls[conn]; f.to.b.cfg.NodeID == id || f.from.b.cfg.NodeID == id {
+			w.refuse(conn)
+		}
+	}
+	for _, h := range w.hosts {
+		w.send(h, PeerClosed{Peer: id})
+	}
+}
+
+// ask sends a request to a host and returns the answer.
+func askAt[T kmsg.Response](h *host, limit time.Duration, req kmsg.Request, batches ...record.Checked) T {
+	h.t.Helper()
+	h.now = h.net.now
+	seq := h.send(req, batches...)
+	h.net.run(limit, func() bool { _, ok := h.answers[seq]; return ok })
+	return h.answers[seq].Msg.(T)
+}
+
+func createAt(h *host, name string) {
+	h.t.Helper()
+	r := kmsg.NewPtrCreateTopicsRequest()
+	r.Version = 7
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, 1, -1
+	r.Topics = append(r.Topics, topic)
+	resp := askAt[*kmsg.CreateTopicsResponse](h, time.Second, r)
+	require.Zero(h.t, resp.Topics[0].ErrorCode, resp.Topics[0].ErrorMessage)
+}
+
+// leaderOf returns the host that leads a topic's only partition by h's metadata, or nil.
+func (w *network) leaderOf(h *host, topic string) *host {
+	t := h.b.image.Topic(topic)
+	if t == nil {
+		return nil
+	}
+	if l := h.b.image.Partition(core.Partition{Topic: t.ID}).Leader; l >= 0 {
+		return w.hosts[l-1]
+	}
+	return nil
+}
+
+func TestClusterReplicatesAndFailsOver(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a", "b")))
+	require.Zero(t, p.ErrorCode)
+
+	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
+	for _, h := range w.hosts {
+		require.Equal(t, int64(2), h.logs[id].end, "an acknowledged write is on every replica in sync")
+	}
+	w.kill(leader.b.cfg.NodeID)
+	other := w.hosts[leader.b.cfg.NodeID%3]
+	w.run(2*time.Second, func() bool {
+		l := w.leaderOf(other, "orders")
+		return l != nil && l != leader && l.b.led("orders")
+	})
+	next := w.leaderOf(other, "orders")
+	p = produced(askAt[*kmsg.ProduceResponse](next, 2*time.Second, produceRequest("orders", 0, -1), batch("c")))
+	require.Zero(t, p.ErrorCode)
+	require.Equal(t, int64(2), p.BaseOffset, "nothing acknowledged is lost, nothing is skipped")
+}
+
+func TestClusterKeepsServingAtRest(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[1], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	for range 20 {
+		end := w.now.Add(300 * time.Millisecond)
+		w.run(time.Second, func() bool { return w.now >= end })
+		p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
+		require.Zero(t, p.ErrorCode, "a leader that is heard keeps its lease")
+	}
+}
