@@ -20,7 +20,7 @@ type partition struct {
 	state              *controller.Partition
 	config             config.TopicConfig
 	fetches, followers []*parkedFetch // clients' and followers' fetches that wait on it
-	asking             bool           // as a follower: its leader has been asked and has not answered
+	asking             *fetcher       // as a follower: by which its leader was asked, with no answer yet
 	wants              *fetcher       // as a follower: has it in its list of those to ask for
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
