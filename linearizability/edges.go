@@ -22,10 +22,10 @@ func (o *ordering) buildOp(i int32, op *Op) *Anomaly {
 		return o.buildFetch(n, i, op)
 	case Delete:
 		o.startIs(n, op.Offset)
+		o.endAtLeast(n, max(op.To, op.Offset))
 		if op.To < 0 {
-			return o.endIs(n, i, op.Offset)
+			o.endAtMost(o.graph.add(o.graph.nodes[n]), op.Offset) // when it was measured
 		}
-		o.endAtLeast(n, op.To)
 	}
 	return nil
 }
@@ -83,6 +83,15 @@ func (o *ordering) endIs(n, i int32, h int64) *Anomaly {
 func (o *ordering) endAtLeast(n int32, e int64) {
 	if k := o.reaching(e); k >= 0 {
 		o.graph.before(o.appends[k], n)
+	}
+}
+
+// endAtMost says that the end was not beyond e at the point n.
+func (o *ordering) endAtMost(n int32, e int64) {
+	if k := max(0, o.reaching(e+1)); k < len(o.appends) {
+		o.graph.before(n, o.appends[k])
+	} else if o.fence >= 0 {
+		o.graph.before(n, o.fence)
 	}
 }
 

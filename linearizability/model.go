@@ -23,7 +23,10 @@ import (
 //	         below the start or beyond the end.
 //	Latest   the end. Earliest: the start.
 //	Delete   moves the start up to To, which must not be beyond the end; never down.
-//	         Answers the start.
+//	         Answers the start. Up to the high watermark (-1) it takes two steps: the end
+//	         is measured, and the start moves there, when the end may be further on
+//	         already; so what is asked is that the end was not beyond the answer when it
+//	         was measured. Without an answer: the start may move by itself from then on.
 //	Truth    (at the very end) the start, the end, and all values between, and maybe some below.
 
 // state is a state of the model; it is never changed.
@@ -31,6 +34,7 @@ type state struct {
 	old   []int64 // what the log held at the very beginning; the same in all states of one model
 	vals  []int64 // what stands behind it
 	start int64
+	drift bool   // the start may move by itself
 	hash  uint64 // of vals
 }
 
@@ -69,6 +73,7 @@ type modelOp struct {
 	*Op
 	id    int
 	truth *Truth
+	ends  bool  // the first step of a deletion up to the high watermark
 	at    int64 // Produce: the only offset at which it may append, or -1
 	must  bool  // Produce: it must take effect there
 }
@@ -80,7 +85,7 @@ func model(opts Options) porcupine.Model {
 		Step: func(s, in, _ any) (bool, any) { return step(opts, s.(state), in.(modelOp)) },
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)
-			return x.hash == y.hash && x.start == y.start && slices.Equal(x.vals, y.vals)
+			return x.hash == y.hash && x.start == y.start && x.drift == y.drift && slices.Equal(x.vals, y.vals)
 		},
 		Hash:              func(s any) uint64 { return s.(state).hash + uint64(s.(state).start) },
 		DescribeOperation: func(in, _ any) string { return in.(modelOp).describe() },
@@ -89,8 +94,12 @@ func model(opts Options) porcupine.Model {
 }
 
 func step(opts Options, s state, op modelOp) (bool, state) {
-	if op.truth != nil {
+	opts.Retention = opts.Retention || s.drift
+	switch {
+	case op.truth != nil:
 		return stepTruth(opts, s, op.truth)
+	case op.ends:
+		return s.end() <= op.Offset, s
 	}
 	switch op.Kind {
 	case Produce:
@@ -185,21 +194,21 @@ func startIs(opts Options, s state, at int64) (state, bool) {
 
 func stepDelete(opts Options, s state, op *Op) (bool, state) {
 	to := op.To
-	if to < 0 {
-		to = s.end()
-		if op.Outcome == OK {
-			to = op.Offset
-		}
+	switch {
+	case to < 0 && op.Outcome == Unknown:
+		s.drift = true
+		return true, s
+	case to < 0 && op.Outcome == OutOfRange:
+		return false, s
+	case to < 0:
+		to = op.Offset
 	}
 	if opts.Gaps && op.Outcome != OutOfRange {
 		s = s.extend(to)
 	}
-	if op.To < 0 && op.Outcome == OK && s.end() != op.Offset {
-		return false, s
-	}
 	switch {
 	case op.Outcome == OutOfRange:
-		return op.To >= 0 && to > s.end(), s
+		return to > s.end(), s
 	case to > s.end():
 		return op.Outcome == Unknown, s // refused, if it came at all
 	}
@@ -233,6 +242,9 @@ func stepTruth(opts Options, s state, t *Truth) (bool, state) {
 func (op modelOp) describe() string {
 	if op.truth != nil {
 		return fmt.Sprintf("the truth → %d to %d", op.truth.Start, op.truth.End)
+	}
+	if op.ends {
+		return fmt.Sprintf("#%d measures the end", op.id)
 	}
 	text := op.Op.String()
 	if k := strings.LastIndex(text, " ["); k >= 0 {
@@ -281,8 +293,13 @@ func (p *part) operations(at map[int64]int64) []porcupine.Operation {
 				m.at = place
 			}
 		}
-		list = append(list, porcupine.Operation{
-			ClientId: op.Process, Input: m, Call: p.release(int32(i)), Return: p.due(int32(i))})
+		o := porcupine.Operation{ClientId: op.Process, Input: m, Call: p.release(int32(i)), Return: p.due(int32(i))}
+		list = append(list, o)
+		if op.Kind == Delete && op.To < 0 && op.Outcome == OK {
+			m.ends = true
+			o.Input = m
+			list = append(list, o)
+		}
 	}
 	if t := p.truth; t != nil {
 		call := max(p.last, minTime+1) + 1

@@ -145,16 +145,9 @@ func (o *ordering) buildTail() {
 	}
 }
 
-// cause is what may have moved the start to an offset: the earliest call of all that may.
-type cause struct {
-	release int64
-	known   bool
-	blind   bool // an unanswered deletion up to the high watermark, without a known offset, may have
-}
-
 // buildStarts adds the moves of the log's start.
 func (o *ordering) buildStarts() *Anomaly {
-	causes := map[int64]*cause{}
+	causes := map[int64]int64{} // by offset, the earliest call that may have moved the start there
 	values := []int64{0}
 	seen := map[int64]int32{} // who saw it first
 	see := func(i int32, s int64) {
@@ -188,35 +181,33 @@ func (o *ordering) buildStarts() *Anomaly {
 	o.starts = slices.Compact(values)
 	o.moves = []int32{-1}
 	for k, s := range o.starts[1:] {
-		if a := o.buildMove(k+1, s, causes[s], seen[s]); a != nil {
+		cause, ok := causes[s]
+		if !ok {
+			cause = Open
+		}
+		if a := o.buildMove(k+1, s, cause, seen[s]); a != nil {
 			return a
 		}
 	}
 	return nil
 }
 
-func mayCause(causes map[int64]*cause, s, invoke int64) {
-	if c := causes[s]; c == nil {
-		causes[s] = &cause{release: invoke, known: true}
-	} else {
-		c.release = min(c.release, invoke)
+func mayCause(causes map[int64]int64, s, invoke int64) {
+	if c, ok := causes[s]; !ok || invoke < c {
+		causes[s] = invoke
 	}
 }
 
-// buildMove adds the move of the start to s, its k-th value, which operation by saw.
-func (o *ordering) buildMove(k int, s int64, c *cause, by int32) *Anomaly {
-	release := minTime
-	if !o.p.opts.Retention {
-		if blind := o.blindDelete(); blind < Open && (c == nil || blind < c.release) {
-			// An unanswered deletion up to the high watermark may have done it, but then with the end at s.
-			o.open = true
-			c = &cause{release: blind, known: true}
-		}
-		if c == nil {
-			a := o.p.anomaly(StartMismatch, []int32{by}, "%s: no deletion moved the log's start to %d", o.p.name(by), s)
-			return &a
-		}
-		release = c.release
+// buildMove adds the move of the start to s, its k-th value, which operation
+// by saw. cause is the earliest call that may have done it, Open if there is none.
+func (o *ordering) buildMove(k int, s, cause int64, by int32) *Anomaly {
+	release := min(cause, o.blindDelete())
+	if o.p.opts.Retention {
+		release = minTime
+	}
+	if release == Open {
+		a := o.p.anomaly(StartMismatch, []int32{by}, "%s: no deletion moved the log's start to %d", o.p.name(by), s)
+		return &a
 	}
 	n := o.graph.add(node{release, Open, noOp, startNode, s})
 	if prev := o.moves[k-1]; prev >= 0 {
