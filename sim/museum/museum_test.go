@@ -73,7 +73,7 @@ func TestParseEntry(t *testing.T) {
 		"wanted":          strings.Replace(sample, "schedule: any\n", "", 1),
 		"no such field":   "colour: red\n" + sample,
 		"no changes":      sample[:strings.Index(sample, "@ toy")],
-		"changes nothing": strings.Replace(sample, "+ 1", "", 1),
+		"changes nothing": strings.Replace(sample, " + 1", "", 1),
 		"begins with":     strings.Replace(sample, "-\treturn", "?\treturn", 1),
 		"begins no":       strings.Replace(sample, "@@", "@@ toy.go", 1),
 	} {
