@@ -14,6 +14,7 @@ import (
 	"lockstep/core/config"
 	"lockstep/core/controller"
 	"lockstep/core/quorum"
+	"lockstep/disk"
 	"lockstep/net/tcp"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	Output io.Writer
 	// NewCore makes the machine that is stepped; nil is broker.New.
 	NewCore func(broker.Config, broker.Boot) Core
+
+	wrapFS func(disk.FS) disk.FS // for tests: puts faults between the store and the files
 }
 
 // peerListener is the name of the listener for peers in a broker's registration.

@@ -17,6 +17,7 @@ import (
 	"lockstep/core/broker"
 	"lockstep/core/config"
 	"lockstep/core/record"
+	"lockstep/disk"
 	"lockstep/disk/file"
 	"lockstep/disk/segment"
 	"lockstep/disk/snapshot"
@@ -29,7 +30,8 @@ type Node struct {
 	cfg       Config
 	settings  config.BrokerConfig
 	began     time.Time
-	fs        *file.FS
+	fs        disk.FS
+	closeFS   func() error
 	store     *segment.Store
 	snapshots *snapshot.Store
 	inbox     *inbox
@@ -111,8 +113,11 @@ func (n *Node) openDirectory() (identity, broker.Boot, error) {
 	if err != nil {
 		return identity{}, broker.Boot{}, err
 	}
-	n.fs = fs
-	n.store, err = segment.Open(fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, ForEach: inParallel})
+	n.fs, n.closeFS = fs, fs.Close
+	if n.cfg.wrapFS != nil {
+		n.fs = n.cfg.wrapFS(fs)
+	}
+	n.store, err = segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, ForEach: inParallel})
 	if err != nil {
 		return identity{}, broker.Boot{}, err
 	}
@@ -125,7 +130,7 @@ func (n *Node) openDirectory() (identity, broker.Boot, error) {
 	if err != nil {
 		return who, broker.Boot{}, err
 	}
-	if n.snapshots, err = snapshot.Open(fs); err != nil {
+	if n.snapshots, err = snapshot.Open(n.fs); err != nil {
 		return who, broker.Boot{}, err
 	}
 	boot, err := bootOf(n.store, n.snapshots)
@@ -357,12 +362,13 @@ func (n *Node) finish() {
 		n.http.close()
 	}
 	n.storage.wait()
+	n.storage.close()
 	if err == nil {
 		err = n.store.Close()
 	} else {
 		n.store.Abandon()
 	}
-	n.err = errors.Join(err, n.fs.Close())
+	n.err = errors.Join(err, n.closeFS())
 	if err == nil {
 		n.cfg.Log.Info("stopped cleanly")
 	} else {
@@ -384,7 +390,7 @@ func (n *Node) release() {
 	if n.store != nil {
 		n.store.Close()
 	}
-	if n.fs != nil {
-		n.fs.Close()
+	if n.closeFS != nil {
+		n.closeFS()
 	}
 }

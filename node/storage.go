@@ -65,9 +65,12 @@ type storage struct {
 	idle    sync.Cond
 	queues  map[core.Partition]*queue
 	special [specials]*queue
-	busy    int // queues with jobs
-	running [classes]int
-	ready   [classes][]*queue
+	busy    int          // queues with jobs
+	running [classes]int // workers there are
+	idling  [classes]int // workers that wait for a queue
+	next    [classes]chan *queue
+	ready   [classes][]*queue // queues that wait for a worker
+	quit    chan struct{}
 }
 
 // Some effects are not on a log; they have queues of their own.
@@ -79,8 +82,11 @@ const (
 )
 
 func newStorage(run func(*queue, []job) bool) *storage {
-	s := &storage{run: run, queues: map[core.Partition]*queue{}}
+	s := &storage{run: run, queues: map[core.Partition]*queue{}, quit: make(chan struct{})}
 	s.idle.L = &s.mu
+	for c := range s.next {
+		s.next[c] = make(chan *queue, workers[c])
+	}
 	for i := range s.special {
 		s.special[i] = &queue{}
 	}
@@ -124,18 +130,23 @@ func (s *storage) queueOf(e broker.Effect) *queue {
 // schedule finds a worker for a queue that has jobs.
 func (s *storage) schedule(q *queue) {
 	c := q.jobs[0].class()
-	if s.running[c] == workers[c] {
+	switch {
+	case s.idling[c] > 0:
+		s.idling[c]--
+		s.next[c] <- q // there is room for as many as there are workers
+	case s.running[c] < workers[c]:
+		s.running[c]++
+		go s.work(c, q)
+	default:
 		s.ready[c] = append(s.ready[c], q)
-		return
 	}
-	s.running[c]++
-	go s.work(c, q)
 }
 
-// work carries out jobs of one class until no queue has any.
+// work carries out jobs of one class, of one queue after another. A worker that
+// has nothing to do waits, and keeps its stack.
 func (s *storage) work(c class, q *queue) {
 	var batch []job
-	for q != nil {
+	for {
 		batch = s.take(c, q, batch)
 		if len(batch) > 0 {
 			passedOn := s.run(q, batch)
@@ -144,17 +155,30 @@ func (s *storage) work(c class, q *queue) {
 				continue
 			}
 		}
-		s.mu.Lock()
-		q = nil
-		if list := s.ready[c]; len(list) > 0 {
-			q = list[0]
-			list[0] = nil
-			s.ready[c] = list[1:]
-		} else {
-			s.running[c]--
+		if q = s.nextReady(c); q != nil {
+			continue
 		}
-		s.mu.Unlock()
+		select {
+		case q = <-s.next[c]:
+		case <-s.quit:
+			return
+		}
 	}
+}
+
+// nextReady returns a queue that waits for a worker; if there is none, the worker is idle now.
+func (s *storage) nextReady(c class) *queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.ready[c]
+	if len(list) == 0 {
+		s.idling[c]++
+		return nil
+	}
+	q := list[0]
+	list[0] = nil
+	s.ready[c] = list[1:]
+	return q
 }
 
 // maxTake bounds the jobs that are taken at a time, so that the core hears of the first ones.
@@ -217,6 +241,9 @@ func (s *storage) wait() {
 		s.idle.Wait()
 	}
 }
+
+// close ends the workers. There must be no jobs any more.
+func (s *storage) close() { close(s.quit) }
 
 // logs returns the logs that there were effects on, and that are not deleted since.
 func (s *storage) logs() []core.Partition {

@@ -170,7 +170,7 @@ func (c *conn) Answer(seq uint64, a net.Answer, last bool) {
 	}
 	c.mu.Unlock()
 	if start {
-		go c.write()
+		startWriting(c)
 	}
 }
 

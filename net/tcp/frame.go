@@ -25,8 +25,10 @@ const (
 
 var pools [classes]sync.Pool
 
-// poison makes released frames unreadable, so that a test notices who kept one.
 var poison atomic.Bool
+
+// PoisonFrames makes released frames unreadable, so that a test notices who kept one.
+func PoisonFrames(on bool) { poison.Store(on) }
 
 // classOf returns the smallest class that holds size bytes, and its size; -1 if there is none.
 func classOf(size int) (class, capacity int) {

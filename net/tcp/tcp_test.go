@@ -103,7 +103,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // start serves an echo with the given limits; the server is shut down with the test.
 func start(t testing.TB, h *echo, cfg Config) *Server {
-	poison.Store(true)
+	PoisonFrames(true)
 	h.held, h.closed = map[uint64][]heldFrame{}, make(chan error, 10000)
 	cfg.Log = quiet
 	s, err := Listen("127.0.0.1:0", h, cfg)

@@ -3,7 +3,7 @@ package tcp
 import (
 	"errors"
 	"io"
-	"sync"
+	"sync/atomic"
 
 	"lockstep/net"
 )
@@ -14,14 +14,14 @@ const (
 	// direct is the size from which bytes are sent from where they are and not gathered.
 	direct = 8 << 10
 	// keepScratch bounds what a pooled writer keeps.
-	keepScratch = 1 << 20
+	keepScratch = 128 << 10
 	// batchAnswers is how many answers are taken at a time.
 	batchAnswers = 16
 	copyChunk    = 256 << 10
 )
 
-// writer sends the answers of one connection while there are some. It is pooled:
-// an idle connection has none.
+// writer sends the answers of one connection at a time, while there are some: an
+// idle connection has none.
 type writer struct {
 	c       *conn
 	pending []byte // not sent yet
@@ -30,21 +30,51 @@ type writer struct {
 	sent    int // since progress was last noted
 }
 
-var writers = sync.Pool{New: func() any {
+// idleWriters bounds the writing goroutines that wait for a connection with
+// something to write. Those that wait keep their stacks and buffers.
+const idleWriters = 16
+
+var (
+	idle       atomic.Int32
+	nextWriter = make(chan *conn)
+)
+
+// startWriting finds a goroutine to write what is ready. There is at most one a connection.
+func startWriting(c *conn) {
+	select {
+	case nextWriter <- c:
+	default:
+		go runWriter(c)
+	}
+}
+
+// runWriter writes for one connection after another.
+func runWriter(c *conn) {
 	w := &writer{}
 	w.op.init()
-	return w
-}}
+	for {
+		w.c = c
+		c.write(w)
+		w.c, w.pending = nil, w.pending[:0]
+		if cap(w.scratch) > keepScratch {
+			w.scratch = nil
+		}
+		if idle.Add(1) > idleWriters {
+			idle.Add(-1)
+			return
+		}
+		c = <-nextWriter
+		idle.Add(-1)
+	}
+}
 
-// write sends answers until none is ready. There is at most one such goroutine a connection.
-func (c *conn) write() {
-	w := writers.Get().(*writer)
-	w.c = c
+// write sends answers until none is ready.
+func (c *conn) write(w *writer) {
 	var batch [batchAnswers]slot
 	for {
 		n := c.takeReady(batch[:])
 		if n == 0 {
-			break
+			return
 		}
 		c.writeAt.Store(c.srv.now.Load())
 		last, err := w.writeBatch(batch[:n])
@@ -62,11 +92,6 @@ func (c *conn) write() {
 			c.linger()
 		}
 	}
-	w.c, w.pending = nil, w.pending[:0]
-	if cap(w.scratch) > keepScratch {
-		w.scratch = nil
-	}
-	writers.Put(w)
 }
 
 // takeReady copies the answers that may be sent now. None means that this
