@@ -2,10 +2,13 @@ package replica
 
 import (
 	"fmt"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/record"
 )
+
+const quiet = 10 * time.Second // between lines about failed appends
 
 // settled says that what is heard of the log is about the log as it is now, not as it was before a truncation.
 func (r *Replica) settled() bool { return r.truncating == 0 && !r.resetting && r.role != Failed }
@@ -43,7 +46,10 @@ func (r *Replica) AppendFailed(now core.Time, end int64, err error, out *Out) {
 		r.Fail(now, fmt.Errorf("an append failed (%w) and left the log at %d, which was written up to %d", err, end, r.log.Written()), out)
 		return
 	}
-	out.line(levelError, "append failed", r.attrs("end", end, "lost", r.log.End()-end, "error", fmt.Sprint(err))...)
+	if now >= r.quietUntil { // on a full disk it will be so again and again
+		r.quietUntil = now.Add(quiet)
+		out.line(levelError, "append failed", r.attrs("end", end, "lost", r.log.End()-end, "error", fmt.Sprint(err))...)
+	}
 	r.truncate(now, end, out)
 	r.rolledBack = true
 	for _, q := range []*waiters{&r.committed, &r.local} {
@@ -59,10 +65,7 @@ func (r *Replica) AppendFailed(now core.Time, end int64, err error, out *Out) {
 // truncate cuts the log to end, its epoch history and producer table with it (rule 16).
 func (r *Replica) truncate(now core.Time, end int64, out *Out) {
 	exact, epochs := r.log.Truncate(end)
-	if !exact {
-		r.log.Producers().Committed(min(r.hw, end))
-		r.rebuilding, r.readFrom = true, r.log.Start()
-	}
+	r.rebuilding = r.rebuilding || !exact
 	if r.role == Leader && r.log.Epochs().Latest() < r.st.LeaderEpoch {
 		// Only a leader's failed appends come here. The epoch goes on, and what it writes must be told from the last one's.
 		epochs = r.log.Epochs().Add(r.st.LeaderEpoch, r.log.End()) || epochs
@@ -111,7 +114,6 @@ func (r *Replica) readOn(now core.Time, out *Out) {
 		return
 	}
 	r.rebuilding = false
-	r.log.Producers().SetMax(r.cfg.MaxProducers)
 	r.progressed(now, out)
 }
 

@@ -453,6 +453,9 @@ func TestFollowerBelowTheLeadersStartBeginsAgain(t *testing.T) {
 	require.Equal(t, []string{"4=b"}, c[2].values())
 	c[2].fetch(c[0])
 	require.Equal(t, int64(5), c[2].r.HighWatermark())
+	c[2].fetched(c[2].r.ask(), FetchAnswer{HighWatermark: 5, LogStart: 6})
+	c[2].settle()
+	require.Equal(t, int64(5), c[2].r.LogStart(), "nothing is deleted beyond the high watermark (rule 19)")
 }
 
 func TestFollowerWaitsAfterAnErrorAndAFullDisk(t *testing.T) {

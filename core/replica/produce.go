@@ -102,11 +102,14 @@ func (r *Replica) timely(wall int64, info record.Info) bool {
 	if info.MaxTimestamp == record.NoTimestamp && info.MinTimestamp == record.NoTimestamp {
 		return true
 	}
-	if before := r.cfg.TimestampBefore; before < math.MaxInt64-max(0, wall) && info.MinTimestamp < wall-before {
-		return false
+	oldest, newest := int64(math.MinInt64), int64(math.MaxInt64)
+	if before := r.cfg.TimestampBefore; before < math.MaxInt64/2 {
+		oldest = wall - before
 	}
-	after := r.cfg.TimestampAfter
-	return after >= math.MaxInt64-max(0, wall) || info.MaxTimestamp <= wall+after
+	if after := r.cfg.TimestampAfter; after < math.MaxInt64/2 {
+		newest = wall + after
+	}
+	return info.MinTimestamp >= oldest && info.MaxTimestamp <= newest
 }
 
 // complete answers those who waited for what counts now, while there is a lease.

@@ -53,6 +53,7 @@ type work struct {
 	rebuilding bool  // the producer table is being read from the log again
 	readFrom   int64 // next to be read for it
 	startAsked int64 // of the last SetStart
+	quietUntil core.Time
 }
 
 // New returns the idle replica of a log that was just opened. A nil lease never runs out.

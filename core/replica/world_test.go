@@ -68,15 +68,6 @@ type message struct {
 	lost     func() // what its sender learns if it is lost; nil if nothing, ever
 }
 
-// authority is the controller: its decisions are a list, which every member reads in order and in its own time.
-type authority struct {
-	states []PartitionState
-	epochs map[int32]int64 // registered broker epochs
-	alive  map[int32]bool
-}
-
-func (a *authority) now() *PartitionState { return &a.states[len(a.states)-1] }
-
 // producer is an idempotent producer with one batch in flight.
 type producer struct {
 	id      int64
@@ -124,10 +115,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 // Errorf and FailNow make the world a require.TestingT that tells its story when something fails.
 func (w *world) Errorf(format string, args ...any) {
-	w.t.Errorf("%s\n\nlast events:\n%s", fmt.Sprintf(format, args...), strings.Join(w.trace[max(0, len(w.trace)-traced):], "\n"))
+	w.t.Errorf("%s\n\nlast events:\n%s", fmt.Sprintf(format, args...), strings.Join(w.trace[max(0, len(w.trace)-150):], "\n"))
 }
-var traced = 15000
-
 func (w *world) FailNow() { w.t.FailNow() }
 
 func (w *world) note(format string, args ...any) {
@@ -425,75 +414,6 @@ func (w *world) describe() string {
 	return fmt.Sprintf("leader %d epoch %d.%d isr %v", st.Leader, st.LeaderEpoch, st.PartitionEpoch, st.ISR)
 }
 
-// change makes the next state. Where only brokers have changed, the partition's epoch stays.
-func (a *authority) change(f func(st *PartitionState)) {
-	st := clone(*a.now())
-	f(&st)
-	if before := a.now(); st.LeaderEpoch > before.LeaderEpoch || !slices.Equal(st.ISR, before.ISR) {
-		st.PartitionEpoch++
-	}
-	for i := range st.Replicas {
-		m := &st.Replicas[i]
-		m.Epoch, m.Eligible = a.epochs[m.ID], a.alive[m.ID]
-	}
-	a.states = append(a.states, st)
-}
-
-// register gives a broker a new epoch. What it led and was in sync with in its earlier life is over, unless it is
-// the last that was in sync.
-func (a *authority) register(id int32) int64 {
-	a.epochs[id] = int64(10 + len(a.states))
-	a.fence(id)
-	return a.epochs[id]
-}
-
-func (a *authority) fence(id int32) {
-	a.alive[id] = false
-	a.change(func(st *PartitionState) {
-		if len(st.ISR) > 1 {
-			st.ISR = slices.DeleteFunc(st.ISR, func(x int32) bool { return x == id })
-		}
-		if st.Leader == id {
-			st.Leader = -1
-			st.LeaderEpoch++
-		}
-	})
-	if st := a.now(); st.Leader < 0 {
-		for _, x := range st.ISR {
-			if a.alive[x] {
-				a.elect(x)
-				return
-			}
-		}
-	}
-}
-
-func (a *authority) elect(id int32) {
-	a.change(func(st *PartitionState) { st.Leader, st.LeaderEpoch = id, st.LeaderEpoch+1 })
-}
-
-// alter is AlterPartition.
-func (a *authority) alter(from int32, p *Proposal) (code int16, epoch int32, isr []int32) {
-	st := a.now()
-	switch {
-	case st.Leader != from || st.LeaderEpoch != p.LeaderEpoch:
-		return codeFencedLeaderEpoch, 0, nil
-	case st.PartitionEpoch != p.PartitionEpoch:
-		return codeInvalidUpdate, 0, nil
-	}
-	for _, m := range p.ISR {
-		if !a.alive[m.ID] || a.epochs[m.ID] != m.Epoch {
-			return 107, 0, nil
-		}
-		isr = append(isr, m.ID)
-	}
-	a.change(func(st *PartitionState) { st.ISR = isr })
-	if a.now().PartitionEpoch == p.PartitionEpoch {
-		a.states[len(a.states)-1].PartitionEpoch++ // a change to the same set is one (it rules out earlier proposals)
-	}
-	return 0, a.now().PartitionEpoch, isr
-}
-
 // check looks at everything that must hold at every moment.
 func (w *world) check() {
 	for _, n := range w.nodes {
@@ -604,7 +524,7 @@ func tableOf(n *member) (list []log.Verdict) {
 
 func TestWorld(t *testing.T) {
 	kinds := map[string]int{}
-	seeds := uint64(200)
+	seeds := uint64(120)
 	if n, err := strconv.ParseUint(os.Getenv("REPLICA_SEEDS"), 10, 64); err == nil {
 		seeds = n
 	}
