@@ -220,6 +220,6 @@ func (c *admin) changed(code int16, made bool, already int16) {
 		c.w.fail("metadata", "%s: an acknowledged change of its topic (exists: %v) is gone: %v", c.name, c.own.made, kerr.ErrorForCode(code))
 	default:
 		c.lostTrack()
-		c.check("CreateTopics or DeleteTopics", code)
+		c.check("CreateTopics or DeleteTopics", code, kerr.InvalidReplicationFactor.Code) // while the broker is fenced
 	}
 }

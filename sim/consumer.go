@@ -329,7 +329,10 @@ func (c *consumer) take(f *fetching, a *kmsg.FetchResponseTopicPartition) {
 	if p.next != f.from {
 		return // it went elsewhere meanwhile
 	}
-	p.next = next
+	if p.next = next; len(a.RecordBatches) > 0 && next == f.from {
+		c.seek(p, max(a.HighWatermark, 0)) // damage: whoever operates this consumer lets it go on behind it
+		return
+	}
 	if c.plan.Seek > 0 && c.chance.Chance(c.plan.Seek) {
 		c.seek(p, max(a.HighWatermark, 0))
 	}
@@ -355,6 +358,10 @@ func readRecords(w *world, who, topic string, partition int32, from int64, raw [
 	next := from
 	for len(raw) > 0 {
 		b, n, err := record.Parse(raw)
+		if err != nil && w.mayRot(topic, partition) {
+			w.stats.DamageSeen++ // the file went to the socket unread; that is what the CRC is for
+			return out, next
+		}
 		if err != nil {
 			w.fail("damage served", "%s: %s-%d at offset %d: %v", who, topic, partition, next, err)
 			return out, next

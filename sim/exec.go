@@ -150,7 +150,9 @@ func (h *host) fireDisk(e *event) {
 			q.results = results[:0]
 		}
 		h.pump(q)
-		h.beginSync()
+		if h.life == life {
+			h.beginSync()
+		}
 	case evFlush:
 		q := e.more.(*logQueue)
 		q.flushing = nil
@@ -189,9 +191,9 @@ func (q *logQueue) perform(h *host, e broker.Effect) {
 	case broker.MeasureLogs:
 		q.tell(h.measure(e.Token))
 	case broker.LookupTime:
-		q.lookup(&e)
+		q.lookup(h, &e)
 	case broker.ReadLog:
-		q.read(&e)
+		q.read(h, &e)
 	default:
 		if q.log != nil {
 			q.change(h, e)
@@ -223,14 +225,15 @@ func (q *logQueue) failed(h *host, err error) {
 		q.tell(broker.DiskFailed{Err: err})
 	case errors.Is(err, disk.ErrNoSpace), errors.Is(err, segment.ErrClosed):
 	default:
-		h.w.oracle.setAside(q)
+		h.w.oracle.setAside(q.id)
 		q.tell(broker.LogFailed{Log: q.id, Err: err})
 	}
 }
 
 // damage tells the core of a log that cannot be read where it should be.
-func (q *logQueue) damage(err error) {
+func (q *logQueue) damage(h *host, err error) {
 	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, disk.ErrIO) {
+		h.w.oracle.setAside(q.id)
 		q.tell(broker.LogFailed{Log: q.id, Err: err})
 	}
 }
@@ -382,23 +385,23 @@ func (q *logQueue) reset(h *host, start int64) {
 	q.tell(broker.Truncated{Log: q.id, End: end})
 }
 
-func (q *logQueue) lookup(e *broker.LookupTime) {
+func (q *logQueue) lookup(h *host, e *broker.LookupTime) {
 	if q.log == nil {
 		q.tell(broker.TimeFound{Token: e.Token, Offset: -1, Timestamp: -1, LeaderEpoch: -1, Err: segment.ErrNoLog})
 		return
 	}
 	r, err := q.log.LookupTime(e.Timestamp, e.Limit)
-	q.damage(err)
+	q.damage(h, err)
 	q.tell(broker.TimeFound{Token: e.Token, Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.LeaderEpoch, Err: err})
 }
 
-func (q *logQueue) read(e *broker.ReadLog) {
+func (q *logQueue) read(h *host, e *broker.ReadLog) {
 	if q.log == nil {
 		q.tell(broker.LogRead{Token: e.Token, Err: segment.ErrNoLog})
 		return
 	}
 	batches, err := q.log.ReadBatches(e.From, e.Limit, e.MaxBytes)
-	q.damage(err)
+	q.damage(h, err)
 	q.tell(broker.LogRead{Token: e.Token, Batches: batches, Err: err})
 }
 

@@ -94,6 +94,7 @@ func (m *misfortune) strike(h *host) bool {
 func (m *misfortune) heal(h *host) {
 	switch m.f.Kind {
 	case DiskFull:
+		m.count.Mattered += b2i(h.disk.Stats().Refused > 0)
 		h.disk.SetCapacity(h.plan.DiskBytes)
 	case SlowNet:
 		m.w.net.slow = 0

@@ -9,6 +9,9 @@ import (
 // with what was appended: each offset holds the very batch that the broker
 // put there, and none is missing between the log's start and what is durable.
 func (o *oracle) checkFiles(h *host) {
+	if !h.ready {
+		return
+	}
 	names := h.disk.Files()
 	for _, t := range o.order {
 		if t.gone || t.aside || h.harmed(t.name()) || h.w.failure != nil {

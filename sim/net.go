@@ -195,7 +195,9 @@ func (c *conn) fire(e *event) {
 	case evClose:
 		if !c.shut[side] {
 			c.shut[side] = true
-			c.ends[side].closed(c)
+			if c.ends[side] != nil { // nobody has accepted it yet
+				c.ends[side].closed(c)
+			}
 			if c.shut[1-side] {
 				c.net.forget(c)
 			}

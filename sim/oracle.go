@@ -102,9 +102,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 	}
 	t.cut(h, s.End)
 	t.start = max(t.start, s.Start)
-	if harmed {
-		t.durable = min(t.durable, s.End)
-	}
+	t.written, t.durable = s.End, s.End // all that recovery finds it has made durable
 }
 
 // cut forgets batches that are not in the log any more.
@@ -151,7 +149,7 @@ func (o *oracle) truncated(h *host, q *logQueue, end int64) {
 		h.w.fail("acked write lost", "%s is truncated to %d; up to %d was shown to clients", t.name(), end, t.shown)
 	}
 	t.cut(h, end)
-	t.durable = min(t.durable, end)
+	t.durable = end // a truncation makes durable what it leaves (rule 16)
 }
 
 // startMoved is the durable end of what was deleted.
@@ -160,8 +158,9 @@ func (o *oracle) startMoved(q *logQueue, start int64) {
 	t.start = max(t.start, start)
 }
 
-func (o *oracle) setAside(q *logQueue) {
-	if t := o.logs[q.id]; t != nil {
+// setAside notes that the host has reported a log as unreadable or unwritable.
+func (o *oracle) setAside(id core.Partition) {
+	if t := o.logs[id]; t != nil {
 		t.aside = true
 	}
 }
@@ -265,7 +264,7 @@ func (h *host) harmed(log string) bool {
 // errors says that disk calls have failed, so that what was written need not be there.
 func (h *host) errors() bool {
 	s := h.disk.Stats()
-	return s.Fired[simdisk.IOError]+s.Fired[simdisk.RotRead] > 0
+	return s.Fired[simdisk.IOError]+s.Fired[simdisk.RotRead]+s.Fired[simdisk.NoSpace]+s.Refused > 0
 }
 
 func (w *world) harmed(log string) bool {
@@ -277,10 +276,34 @@ func (w *world) harmed(log string) bool {
 	return false
 }
 
-// forgiven says that a partition has lost what nobody could keep: it is on a damaged disk, or it never synced.
+// mayRot says that what comes from a partition's files may be damaged, at rest or on the way.
+func (w *world) mayRot(topic string, partition int32) bool {
+	for _, h := range w.hosts {
+		if h.disk.Stats().Fired[simdisk.RotRead] > 0 {
+			return true
+		}
+	}
+	return w.harmed(fmt.Sprintf("%s-%d", topic, partition))
+}
+
+// forgiven says that a partition may have lost what was acknowledged: it is on a damaged disk, or it
+// answers before it syncs and something has taken away what was not synced.
 func (w *world) forgiven(topic int, partition int32) bool {
 	t := &w.plan.Topics[topic]
-	return t.weak() && w.oracle.power || w.harmed(fmt.Sprintf("%s-%d", t.Name, partition))
+	if t.weak() {
+		for _, h := range w.hosts {
+			if h.errors() || w.oracle.power {
+				return true
+			}
+		}
+	}
+	return w.harmed(fmt.Sprintf("%s-%d", t.Name, partition))
+}
+
+// excused says that nothing need come out of a partition any more: it is set aside, or it is damaged.
+func (w *world) excused(topic int, partition int32) bool {
+	name := w.plan.Topics[topic].Name
+	return w.oracle.aside(name, partition) || w.harmed(fmt.Sprintf("%s-%d", name, partition))
 }
 
 // label names a log for people.

@@ -384,7 +384,7 @@ func (p *producer) fallible(l *line, b *outgoing, code int16) {
 // again tries once more, now or after a pause, or gives the batch up.
 func (p *producer) again(l *line, b *outgoing, pause bool) {
 	give := !p.plan.Idempotent && (!p.plan.Retries || b.tries >= 20)
-	if give || p.stopped && p.w.forgiven(l.topic, l.partition) {
+	if give || p.stopped && p.w.excused(l.topic, l.partition) {
 		p.finish(l, b)
 		return
 	}

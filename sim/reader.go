@@ -71,7 +71,7 @@ func (c *reader) ask(broker, topic int, partition int32, timestamp int64) {
 func (c *reader) answered(topic, op int, timestamp int64, a *kmsg.ListOffsetsResponseTopicPartition) {
 	if a.ErrorCode != 0 {
 		c.w.endWith(op, linearizability.Failed, -1)
-		if !retriable(a.ErrorCode) && !c.w.forgiven(topic, a.Partition) {
+		if !retriable(a.ErrorCode) && !c.w.excused(topic, a.Partition) {
 			c.w.fail("protocol", "%s: ListOffsets of timestamp %d: error %d", c.name, timestamp, a.ErrorCode)
 		}
 		delete(c.meta.topics, c.w.plan.Topics[topic].Name)

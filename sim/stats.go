@@ -23,6 +23,7 @@ type Stats struct {
 	CrashesInside int64 // of disk calls
 	ErrorStops    int64 // processes that ended themselves because of an error
 	SetAside      int64 // logs reported as damaged
+	DamageSeen    int64 // batches whose CRC was wrong when a client got them
 	Lines         [4]int64
 
 	Faults []FaultCount // in the order of faultTable
@@ -90,6 +91,7 @@ func (s *Stats) Add(t *Stats) {
 	s.CrashesInside += t.CrashesInside
 	s.ErrorStops += t.ErrorStops
 	s.SetAside += t.SetAside
+	s.DamageSeen += t.DamageSeen
 	for i := range s.Lines {
 		s.Lines[i] += t.Lines[i]
 	}

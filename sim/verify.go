@@ -125,7 +125,7 @@ func (v *verifier) work() {
 		broker := v.leader(v.name(i), i.partition)
 		if broker < 0 {
 			i.last = "no leader in the metadata"
-			if v.w.forgiven(i.topic, i.partition) || v.w.oracle.aside(v.name(i), i.partition) {
+			if v.w.excused(i.topic, i.partition) {
 				i.stage = finished
 				continue
 			}
@@ -147,7 +147,7 @@ func (v *verifier) work() {
 // trouble is an error for a partition: try again, unless it is one that was set aside.
 func (v *verifier) trouble(i *inspection, code int16) {
 	i.last = kerr.ErrorForCode(code).Error()
-	if v.w.forgiven(i.topic, i.partition) || v.w.oracle.aside(v.name(i), i.partition) {
+	if v.w.excused(i.topic, i.partition) {
 		i.stage = finished
 		v.again()
 		return
@@ -243,7 +243,7 @@ func (v *verifier) read(i *inspection, broker int) {
 		v.w.note(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Fetch, Topic: v.name(i), Partition: i.partition, From: i.next,
 			Outcome: linearizability.OK, Records: records, HighWatermark: a.HighWatermark, LogStart: a.LogStartOffset}, began)
 		i.last = fmt.Sprintf("reading at offset %d of %d", next, a.HighWatermark)
-		if next == i.next && next < a.HighWatermark && v.w.forgiven(i.topic, i.partition) {
+		if next == i.next && next < a.HighWatermark && v.w.excused(i.topic, i.partition) {
 			i.stage = finished // damage: nothing more comes out
 		}
 		i.next, i.end = next, a.HighWatermark

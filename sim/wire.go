@@ -288,6 +288,7 @@ func (h *host) readFailed(r *broker.Read, p *kmsg.FetchResponseTopicPartition, e
 		p.ErrorCode = kerr.NotLeaderForPartition.Code
 	default:
 		p.ErrorCode = kerr.KafkaStorageError.Code
+		h.w.oracle.setAside(r.Log)
 		x := h.later(0, evInput)
 		x.more = broker.LogFailed{Log: r.Log, Err: err}
 	}

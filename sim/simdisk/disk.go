@@ -33,9 +33,10 @@ var DefaultCosts = Costs{
 
 // Stats counts what happened since New.
 type Stats struct {
-	Calls [16]int64         // by kind: index is the bit's position in Op
-	Total int64             // calls of all kinds
-	Fired [NumEffects]int64 // rules that acted, by effect
+	Calls   [16]int64         // by kind: index is the bit's position in Op
+	Total   int64             // calls of all kinds
+	Fired   [NumEffects]int64 // rules that acted, by effect
+	Refused int64             // calls for which there was no room on the device
 	// LostSectors, LostNames and LostSizes count what power losses took away.
 	LostSectors, LostNames, LostSizes int64
 	// KeptSectors counts unsynced sectors that a power loss left.

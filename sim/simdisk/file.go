@@ -116,6 +116,7 @@ func (f *File) write(p []byte, off int64, s *strike) (int, error) {
 	end := off + int64(n)
 	if room := int64(d.reserve(f.ino, pagesOf(end))) * pageSize; room < end {
 		n, err = int(max(0, room-off)), disk.ErrNoSpace
+		d.stats.Refused++
 	}
 	if n > 0 {
 		d.write(f.ino, p[:n], off)
@@ -160,6 +161,7 @@ func (f *File) Allocate(off, n int64) error {
 	if d.reserve(f.ino, want) < want {
 		d.used -= int64(f.ino.allocEnd - had)
 		f.ino.allocEnd = had
+		d.stats.Refused++
 		return wrap("allocate", f.name, disk.ErrNoSpace)
 	}
 	if off+n > f.ino.size {
