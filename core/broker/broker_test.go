@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"lockstep/core"
@@ -249,4 +250,31 @@ func TestCleanStop(t *testing.T) {
 	require.NoError(t, h.stop.Err)
 	h.send(fetchRequest("orders", 0, 0, 0, 1))
 	require.Equal(t, core.Never, h.b.Deadline())
+}
+
+func TestDescribeTopicPartitionsPages(t *testing.T) {
+	h := newHost(t, nil)
+	createTopic(h, "a", 2)
+	createTopic(h, "b", 3)
+	r := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	r.ResponsePartitionLimit = 2
+	var seen []string
+	for pages := 0; ; pages++ {
+		require.Less(t, pages, 5)
+		resp := ask[*kmsg.DescribeTopicPartitionsResponse](h, r)
+		for _, topic := range resp.Topics {
+			for _, p := range topic.Partitions {
+				require.NotNil(t, p.EligibleLeaderReplicas)
+				require.NotNil(t, p.LastKnownELR)
+				seen = append(seen, fmt.Sprint(*topic.Topic, p.Partition))
+			}
+		}
+		if resp.NextCursor == nil {
+			break
+		}
+		c := kmsg.NewDescribeTopicPartitionsRequestCursor()
+		c.Topic, c.Partition = resp.NextCursor.Topic, resp.NextCursor.Partition
+		r.Cursor = &c
+	}
+	require.Equal(t, []string{"a0", "a1", "b0", "b1", "b2"}, seen)
 }

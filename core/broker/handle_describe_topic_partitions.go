@@ -87,7 +87,8 @@ func (b *Broker) describeTopic(name string, from int32, left *int) (kmsg.Describ
 		p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 		p.ErrorCode, p.Partition, p.LeaderID, p.LeaderEpoch = md.ErrorCode, md.Partition, md.Leader, md.LeaderEpoch
 		p.Replicas, p.ISR, p.OfflineReplicas = md.Replicas, md.ISR, md.OfflineReplicas
-		p.EligibleLeaderReplicas, p.LastKnownELR = st.ELR, st.LastELR
+		// Java's client takes null for an error here, though the protocol allows it.
+		p.EligibleLeaderReplicas, p.LastKnownELR = append([]int32{}, st.ELR...), append([]int32{}, st.LastELR...)
 		r.Partitions = append(r.Partitions, p)
 	}
 	return r, -1
