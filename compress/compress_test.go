@@ -194,10 +194,10 @@ func TestSnappyHasRepeat(t *testing.T) {
 		require.False(t, hasRepeat(s2.EncodeSnappy(nil, data)))
 		require.False(t, hasRepeat(s2.EncodeSnappyBetter(nil, data)))
 	})
-	long := make([]byte, 1<<24+100) // literals of 1 to 4 bytes of length
+	long := make([]byte, 1<<24+104) // literals of 1 to 4 bytes of length
 	r := rand.New(rand.NewPCG(5, 5))
-	for i := range long {
-		long[i] = byte(r.Uint32())
+	for i := 0; i < len(long); i += 8 {
+		binary.LittleEndian.PutUint64(long[i:min(i+8, len(long))][:8], r.Uint64())
 	}
 	for _, size := range []int{1, 60, 61, 256, 257, 65536, 65537, 1 << 24, len(long)} {
 		block := binary.AppendUvarint(nil, uint64(size+8))
@@ -214,11 +214,13 @@ func TestSnappyHasRepeat(t *testing.T) {
 			block = append(block, 63<<2, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
 		}
 		block = append(block, long[:size]...)
-		require.False(t, hasRepeat(append(bytes.Clone(block), 4<<2|1, 1)), "a copy of 8 bytes from offset 1")
-		require.True(t, hasRepeat(append(bytes.Clone(block), 4<<2|1, 0)))
-		got, err := s2.Decode(nil, append(bytes.Clone(block), 4<<2|1, 1))
+		block = append(block, 4<<2|1, 0) // a copy of 8 bytes from offset 0
+		require.True(t, hasRepeat(block))
+		block[len(block)-1] = 1
+		require.False(t, hasRepeat(block))
+		got, err := s2.Decode(nil, block)
 		require.NoError(t, err)
-		require.Len(t, got, size+8)
+		require.Equal(t, size+8, len(got))
 	}
 }
 
@@ -229,17 +231,16 @@ func TestLZ4OfOthers(t *testing.T) {
 	for i := range random {
 		random[i] = byte(r.Uint32())
 	}
-	for _, data := range [][]byte{data, random, make([]byte, 5<<20), {1}} {
+	for _, data := range [][]byte{data, random, make([]byte, 4<<20+1), {1}} {
 		for _, size := range []lz4.BlockSize{lz4.Block64Kb, lz4.Block256Kb, lz4.Block1Mb, lz4.Block4Mb} {
 			for _, sums := range []bool{false, true} {
-				for _, level := range []lz4.CompressionLevel{lz4.Fast, lz4.Level5} {
-					packed := writeLZ4(t, data, lz4.BlockSizeOption(size), lz4.ChecksumOption(sums),
-						lz4.BlockChecksumOption(sums), lz4.CompressionLevelOption(level))
-					requireDecodes(t, record.LZ4, packed, data)
-				}
+				packed := writeLZ4(t, data, lz4.BlockSizeOption(size), lz4.ChecksumOption(sums), lz4.BlockChecksumOption(sums))
+				requireDecodes(t, record.LZ4, packed, data)
 			}
 		}
 		requireDecodes(t, record.LZ4, writeLZ4(t, data, lz4.SizeOption(uint64(len(data)))), data)
+		requireDecodes(t, record.LZ4, writeLZ4(t, data[:min(len(data), 100_000)], lz4.CompressionLevelOption(lz4.Level5)),
+			data[:min(len(data), 100_000)])
 
 		ours, _ := Codecs{}.Compress(nil, record.LZ4, data)
 		got, err := io.ReadAll(lz4.NewReader(bytes.NewReader(ours)))
@@ -323,8 +324,8 @@ func TestXXH32(t *testing.T) {
 }
 
 func TestZstdOfOthers(t *testing.T) {
-	for _, data := range [][]byte{text(400_000), make([]byte, 3<<20), {7}} {
-		for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedBestCompression} {
+	for _, data := range [][]byte{text(200_000), make([]byte, 1<<20), {7}} {
+		for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedBetterCompression} {
 			for _, window := range []int{1 << 10, 8 << 20, 128 << 20} {
 				var b bytes.Buffer // as a stream, whose size is not in the frame
 				w, err := zstd.NewWriter(&b, zstd.WithEncoderLevel(level), zstd.WithWindowSize(window),
@@ -367,9 +368,9 @@ func requireBounded(t *testing.T, bytes uint64, f func()) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, bytes)
 }
 
-// A few KB that decompress to 64 MB are refused in little more memory than the limit.
+// A few KB that decompress to 32 MB are refused in little more memory than the limit.
 func TestBombs(t *testing.T) {
-	bomb := make([]byte, 64<<20)
+	bomb := make([]byte, 32<<20)
 	for _, codec := range compressed {
 		t.Run(codec.String(), func(t *testing.T) {
 			packed, err := Codecs{}.Compress(nil, codec, bomb)
