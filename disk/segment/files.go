@@ -56,6 +56,17 @@ func (c *files) acquire(h *handle, seg *segment, ext string, flag disk.Flag) (di
 	return h.file, nil
 }
 
+// hold is acquire if the file is open.
+func (c *files) hold(h *handle) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.file == nil {
+		return false
+	}
+	h.refs++
+	return true
+}
+
 // release undoes one acquire.
 func (c *files) release(h *handle) {
 	c.mu.Lock()

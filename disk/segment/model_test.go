@@ -69,8 +69,9 @@ type world struct {
 	logs  map[int]*Log
 	cur   map[int]*logState
 	next  map[int]*logState
-	state []byte // SaveState; nextState while it is being saved
-	nextS []byte
+	third *logState // what the log in question may be, too
+	state []byte    // of SaveState
+	nextS []byte    // while it is being saved
 	epoch int32
 	seqs  map[int64]int32
 }
@@ -101,6 +102,7 @@ func (w *world) boot(fs disk.FS, lost bool) {
 		}
 	}
 	clear(w.next)
+	w.third = nil
 }
 
 // check compares a recovered log with what it was (cur) and what an interrupted operation was making of it (next).
@@ -119,7 +121,10 @@ func (w *world) check(n int, cur, next *logState, found, lost bool) {
 	got := readAll(w.t, l)
 	require.NoError(w.t, l.Verify())
 	var reasons []string
-	for _, s := range []*logState{next, cur} {
+	for _, s := range []*logState{next, cur, w.third} {
+		if s == nil {
+			continue
+		}
 		least := min(cur.durable, next.durable)
 		if !lost {
 			least = min(cur.end, next.end)
@@ -130,7 +135,7 @@ func (w *world) check(n int, cur, next *logState, found, lost bool) {
 		}
 		n2 := s.clone()
 		n2.starts, n2.absent, n2.start, n2.end, n2.durable = nil, false, st.Start, st.End, st.End
-		n2.batches = slices.DeleteFunc(n2.batches, func(b record.Batch) bool { return b.BaseOffset() >= st.End })
+		n2.batches = slices.DeleteFunc(n2.batches, func(b record.Batch) bool { return b.NextOffset() > st.End })
 		n2.epochs, n2.kept = st.Epochs, st.Epochs
 		w.checkEpochs(s, st, got)
 		if n2.whole {
@@ -149,6 +154,8 @@ func (s *logState) explains(st log.State, got []record.Batch, least int64) strin
 		return ""
 	case st.Start != s.start && !slices.Contains(s.starts, st.Start):
 		return "start"
+	case st.End == st.Start && len(got) == 0 && least <= st.Start:
+		return "" // what was not durable is lost, and the rest is below the start
 	case st.End < min(least, s.end):
 		return "durable batches are missing"
 	case st.End > s.end:
@@ -193,6 +200,7 @@ func (w *world) do(n int, next *logState, f func() error) error {
 		w.cur[n] = next
 	}
 	delete(w.next, n)
+	w.third = nil
 	return err
 }
 
@@ -274,6 +282,7 @@ func (w *world) append(n int, specs ...spec) {
 func (w *world) takeEpoch(n int) error {
 	next := w.cur[n].fork(func(s *logState) {
 		s.epochs = append(trimEpochs(s.epochs, s.end), log.EpochStart{Epoch: w.epoch, Start: s.end})
+		s.kept = trimEpochs(s.kept, s.end)
 	})
 	return w.do(n, next, func() error { return w.logs[n].SaveEpochs(next.epochs) })
 }
@@ -307,7 +316,7 @@ func (w *world) commit(between func(), want ...*Log) {
 		if len(want) == 0 {
 			require.Equal(w.t, b.end, e.End)
 		}
-		c.kept = b.epochs
+		c.kept = slices.DeleteFunc(slices.Clone(b.epochs), func(e log.EpochStart) bool { return !slices.Contains(c.epochs, e) })
 	}
 }
 
@@ -333,6 +342,9 @@ func (w *world) truncate(n int, to int64) {
 	w.cur[n] = c.fork(func(s *logState) {
 		s.durable, s.kept = min(s.durable, end), trimEpochs(s.kept, end)
 	})
+	if end < c.start { // cut inside the batch that holds the start
+		w.third = &logState{start: c.start, end: c.start}
+	}
 	err := w.do(n, next, func() error {
 		got, err := w.logs[n].Truncate(to)
 		if err == nil {

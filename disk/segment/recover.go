@@ -58,7 +58,8 @@ func (r *recovery) run() error {
 		}
 	}
 	slices.Sort(s.notices)
-	if r.changed {
+	// Without a clean stop nobody knows which of the names that are seen are durable, nor which removals.
+	if r.changed || !r.clean && len(logs) > 0 {
 		if err := s.fs.SyncAll(); err != nil {
 			return s.syncFailed(err)
 		}
@@ -181,10 +182,13 @@ func (p *logRecovery) list() error {
 // dropBelow deletes segments that a moved start has left, and checks that none is missing at the start.
 func (p *logRecovery) dropBelow() error {
 	rp := p.known.recovery
-	if rp.off >= 0 && rp.pos == 0 && rp.off == p.start && len(p.segs) > 0 && p.segs[len(p.segs)-1].base < rp.off {
-		return p.drop(0, len(p.segs)) // the log was emptied: see Log.empty
-	}
 	n := 0
+	if rp.off >= 0 && rp.off <= p.start && !slices.ContainsFunc(p.segs, func(seg *segment) bool { return seg.base == rp.seg }) {
+		// Everything durable is below the start, and was being deleted.
+		for n < len(p.segs) && p.segs[n].base < p.start {
+			n++
+		}
+	}
 	for n+1 < len(p.segs) && p.segs[n+1].base <= p.start {
 		n++
 	}
@@ -193,6 +197,8 @@ func (p *logRecovery) dropBelow() error {
 	}
 	name := p.l.dir + "/" + offsetName(p.start) + logExt
 	switch {
+	case len(p.segs) > 0 && p.segs[0].base > p.start && rp.off <= p.start:
+		return p.drop(0, len(p.segs)) // nothing was durable yet, and the first name is lost
 	case len(p.segs) > 0 && p.segs[0].base > p.start:
 		return corrupt(name, 0, "the log begins at offset %d, its first segment at %d", p.start, p.segs[0].base)
 	case len(p.segs) == 0 && rp.off > p.start:

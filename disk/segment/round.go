@@ -94,18 +94,17 @@ func (r *Round) capture(l *Log) (syncs int) {
 	return syncs
 }
 
-// hold opens the files to sync, so that they are not closed meanwhile.
+// hold keeps the files to sync open. One that was closed meanwhile can only be
+// synced with all.
 func (r *Round) hold() {
 	for i := range r.logs {
 		for _, seg := range r.logs[i].segs {
 			r.s.files.clean(&seg.data)
-			if _, err := r.s.files.acquire(&seg.data, seg, logExt, 0); err != nil {
-				if !seg.isRemoved() {
-					r.all = true // it was closed unsynced
-				}
-				continue
+			if r.s.files.hold(&seg.data) {
+				r.files = append(r.files, seg)
+			} else if !seg.isRemoved() {
+				r.all = true
 			}
-			r.files = append(r.files, seg)
 		}
 	}
 }

@@ -20,14 +20,14 @@ func (l *Log) SetStart(start int64) (int64, error) {
 		return l.start, nil
 	}
 	var err error
-	if start > l.end {
-		if l.noted.off < 0 {
-			err = l.settle() // a recovery point says that the log's directory is durable, so that it must be
-		}
-		if err == nil {
-			err = l.reset(start)
-		}
-	} else {
+	if start > l.noted.off { // a recovery point is never below the start, and where there is one the directory is durable
+		err = l.settle()
+	}
+	switch {
+	case err != nil:
+	case start > l.end:
+		err = l.reset(start)
+	default:
 		err = l.moveStart(start)
 	}
 	if err != nil {
@@ -116,6 +116,9 @@ func (l *Log) Retain(limit int64, wall core.WallMillis) (int64, error) {
 		return 0, err
 	}
 	start, err := l.retained(limit, wall)
+	if err == nil && start > l.noted.off && start > l.start {
+		err = l.settle()
+	}
 	switch {
 	case err != nil || start <= l.start:
 	case start == l.end && start > l.last().base:

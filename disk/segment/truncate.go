@@ -25,6 +25,7 @@ func (l *Log) Truncate(to int64) (end int64, err error) {
 	if to = max(to, l.start); to < l.end {
 		err = l.truncate(to)
 	} else {
+		l.trimEpochs()
 		err = l.settle()
 	}
 	if err != nil {
@@ -94,6 +95,9 @@ func (l *Log) truncate(to int64) error {
 		return err
 	}
 	l.unsettled = true
+	if l.start == c.end.off { // only now: before, it would bring back what was deleted at the start
+		l.store.journal.setStart(l.id, l.start)
+	}
 	return l.settle()
 }
 
@@ -176,11 +180,10 @@ func (l *Log) noteCut(c cut) error {
 	j := l.store.journal
 	l.mu.Lock()
 	l.gen++ // what a round captured before is neither to be noted nor to be reported
-	if l.noted.off > c.end.off {
+	if l.noted.off >= c.end.off { // if equal, the segment that it names may be one that goes
 		l.noted = c.end
 		j.note(l.id, c.end)
 	}
-	j.setStart(l.id, min(l.start, c.end.off))
 	j.setEpochs(l.id, trimEpochs(j.get(l.id).epochs, c.end.off))
 	l.mu.Unlock()
 	return j.sync()
@@ -233,15 +236,18 @@ func (l *Log) removeFiles(seg *segment) error {
 	return nil
 }
 
-// settle makes everything that the log holds durable now, also what a round has taken over that is still running, and
-// drops epochs that begin at the end (museum A20: also where the end did not move). l.op is held.
-func (l *Log) settle() error {
+// trimEpochs drops epochs that begin at the end, where a truncation does not move it (museum A20).
+func (l *Log) trimEpochs() {
 	j := l.store.journal
+	if epochs := j.get(l.id).epochs; len(epochs) > 0 && epochs[len(epochs)-1].Start >= l.end {
+		j.setEpochs(l.id, trimEpochs(epochs, l.end))
+	}
+}
+
+// settle makes everything that the log holds durable now, also what a round has taken over that is still running. l.op is held.
+func (l *Log) settle() error {
 	l.mu.Lock()
 	end := l.end
-	if epochs := j.get(l.id).epochs; len(epochs) > 0 && epochs[len(epochs)-1].Start >= end {
-		j.setEpochs(l.id, trimEpochs(epochs, end))
-	}
 	if l.noted.off != end || l.unsettled {
 		l.created = l.created || l.noted.off < 0
 		l.newNames = true
@@ -252,7 +258,7 @@ func (l *Log) settle() error {
 		}
 	}
 	l.mu.Unlock()
-	r := &Round{s: l.store, must: j.mustSync()}
+	r := &Round{s: l.store, must: l.store.journal.mustSync()}
 	l.store.unlist([]*Log{l})
 	syncs := r.capture(l)
 	r.root = r.logs[0].created
