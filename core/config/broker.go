@@ -69,6 +69,10 @@ type BrokerConfig struct {
 	ShutdownGrace         time.Duration // controlled.shutdown.max.wait.ms: Lockstep's own
 	MetadataSnapshotBytes int64         // metadata.log.max.record.bytes.between.snapshots
 	MetadataSegmentBytes  int64         // metadata.log.segment.bytes
+
+	OffsetsPartitions   int32 // offsets.topic.num.partitions
+	OffsetsReplication  int16 // offsets.topic.replication.factor; -1: three, or as many as there are brokers
+	OffsetsSegmentBytes int32 // offsets.topic.segment.bytes
 }
 
 // Check reports what settings contradict each other. The time bounds are those that leases rest on.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,7 +15,7 @@ var brokerDefs = newTable(append(ownDefs(), topicDefaultDefs()...))
 
 // ownDefs are the settings that BrokerConfig holds.
 func ownDefs() []*Def {
-	return append(append(append(identityDefs(), topicCreationDefs()...), limitDefs()...), clusterDefs()...)
+	return slices.Concat(identityDefs(), topicCreationDefs(), limitDefs(), clusterDefs(), offsetsDefs())
 }
 
 func identityDefs() []*Def {
