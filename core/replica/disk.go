@@ -91,10 +91,18 @@ func (r *Replica) Truncated(now core.Time, end int64, out *Out) {
 	if r.truncating--; r.truncating > 0 {
 		return
 	}
-	if end != r.log.End() {
-		// Ends of epochs are ends of batches in every log, so a cut there never takes a part of one.
+	if end > r.log.End() {
 		r.Fail(now, fmt.Errorf("the log was to end at %d and ends at %d", r.log.End(), end), out)
 		return
+	}
+	if end < r.log.End() {
+		// Ends of epochs are ends of batches in every log, except where a history was cut off at a log's start, which
+		// may lie inside a batch. Then the whole batch went.
+		exact, epochs := r.log.Truncate(end)
+		r.rebuilding, r.hw = r.rebuilding || !exact, min(r.hw, end)
+		if epochs {
+			r.saveEpochs(out)
+		}
 	}
 	r.rolledBack = false
 	r.log.SetDurable(end)
@@ -118,9 +126,16 @@ func (r *Replica) readOn(now core.Time, out *Out) {
 }
 
 // LogRead answers Out.ReadLog with whole batches from there, at least one; err sets the replica aside. (Rule 18: the
-// producer table is rebuilt from the log. This is for truncations too deep for what the table remembers.)
+// producer table is rebuilt from the log. This is for truncations too deep for what the table remembers, and for
+// FollowerFetch to learn where the first batch begins.)
 func (r *Replica) LogRead(now core.Time, batches []record.Batch, err error, out *Out) {
-	if !r.rebuilding || !r.settled() {
+	if !r.settled() {
+		return
+	}
+	if !r.rebuilding {
+		if r.role == Leader && err == nil && len(batches) > 0 && batches[0].NextOffset() > r.log.Start() {
+			r.align(batches[:1])
+		}
 		return
 	}
 	if r.readFrom < r.log.Start() { // deleted meanwhile

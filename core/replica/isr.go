@@ -105,11 +105,16 @@ func (r *Replica) commitEnd() int64 {
 	end := r.counted()
 	for i := range r.followers {
 		f := &r.followers[i]
-		if slices.Contains(r.st.ISR, f.ID) || slices.Contains(r.change.maybe, f.ID) {
+		if r.mayBeMember(f.ID) {
 			end = min(end, f.end)
 		}
 	}
 	return end
+}
+
+// mayBeMember says whether a replica is in the maximal in-sync set: committed, or proposed and perhaps committed.
+func (r *Replica) mayBeMember(id int32) bool {
+	return slices.Contains(r.st.ISR, id) || slices.Contains(r.change.maybe, id)
 }
 
 // propose asks the controller for another in-sync set. One change is on its way at a time.
@@ -136,9 +141,13 @@ func (r *Replica) propose(now core.Time, isr []int32, out *Out) {
 }
 
 // grow proposes f for the in-sync set if it may join: it has reached the high watermark and the start of this epoch,
-// so it lacks nothing that may be committed (rule 7, museum A06).
+// so it lacks nothing that may be committed (rule 7, museum A06), and it has deleted what is deleted here, so that
+// deleted records do not come back with it.
 func (r *Replica) grow(now core.Time, f *progress, out *Out) {
-	if r.change.proposal != nil || !f.Eligible || f.end < r.hw || f.end < r.epochStart || slices.Contains(r.st.ISR, f.ID) {
+	if r.change.proposal != nil || !f.Eligible || slices.Contains(r.st.ISR, f.ID) {
+		return
+	}
+	if f.end < r.hw || f.end < r.epochStart || f.logStart < r.log.Start() {
 		return
 	}
 	r.propose(now, append(slices.Clone(r.st.ISR), f.ID), out)

@@ -446,6 +446,10 @@ func TestFollowerBelowTheLeadersStartBeginsAgain(t *testing.T) {
 	c[0].r.DeleteRecords(c[0].now, 4, 1, &c[0].out)
 	c[0].carryOut()
 	c[0].settle()
+	require.Equal(t, codeOffsetNotAvailable, c[2].fetch(c[0]).Code)
+	c[0].settle()
+	c[2].now = c[2].r.Deadline()
+	c[2].tick()
 	c[2].fetch(c[0])
 	require.Equal(t, int64(4), c[2].r.LogStart())
 	require.Equal(t, int64(4), c[2].r.HighWatermark())
@@ -456,6 +460,59 @@ func TestFollowerBelowTheLeadersStartBeginsAgain(t *testing.T) {
 	c[2].fetched(c[2].r.ask(), FetchAnswer{HighWatermark: 5, LogStart: 6})
 	c[2].settle()
 	require.Equal(t, int64(5), c[2].r.LogStart(), "nothing is deleted beyond the high watermark (rule 19)")
+}
+
+// DeleteRecords has put the start inside a batch: the follower begins with that batch.
+func TestFollowerBelowAStartInsideABatch(t *testing.T) {
+	c := cluster(t, 3)
+	c[0].apply(state(3, 1, 0, 1, 1, 2))
+	c[0].replicate("a", c[1])
+	c[0].produce(1, 1, -1, -1, -1, "b", "c", "d", "e")
+	c[0].replicate("f", c[1])
+	c[0].r.DeleteRecords(c[0].now, 3, 1, &c[0].out)
+	c[0].carryOut()
+	c[0].settle()
+	require.Equal(t, codeOffsetNotAvailable, c[2].fetch(c[0]).Code, "where that batch begins has to be read first")
+	c[0].settle()
+	c[2].now = c[2].r.Deadline()
+	c[2].tick()
+	require.Equal(t, codeOffsetOutOfRange, c[2].fetch(c[0]).Code)
+	require.Equal(t, int64(1), c[2].r.LogEnd())
+	for range 4 {
+		c[2].fetch(c[0])
+	}
+	require.Equal(t, []string{"1=b", "2=c", "3=d", "4=e", "5=f"}, c[2].values())
+	require.Equal(t, int64(3), c[2].r.LogStart())
+	require.Equal(t, int64(6), c[2].r.HighWatermark())
+}
+
+// The leader's history begins at its start, which may be inside a batch of a log that departs below it.
+func TestTruncationInsideABatchTakesItWhole(t *testing.T) {
+	c := cluster(t, 3)
+	c[0].produce(1, 1, 7, 0, 0, "lost", "lost", "lost")
+	c[0].settle()
+	c[1].apply(state(3, 2, 1, 1, 2, 3))
+	c[1].produce(-1, 2, -1, -1, -1, "a")
+	c[2].apply(state(3, 2, 1, 1, 2, 3))
+	c[1].replicate("b", c[2])
+	c[1].r.DeleteRecords(c[1].now, 1, 3, &c[1].out)
+	c[1].carryOut()
+	c[1].settle()
+	c[0].apply(state(3, 2, 1, 1, 2, 3))
+	ans := c[0].fetch(c[1])
+	require.Equal(t, &log.EpochStart{Epoch: 0, Start: 1}, ans.Diverging)
+	require.Zero(t, c[0].r.LogEnd())
+	require.Zero(t, c[0].r.Log().Producers().Len())
+	for range 5 {
+		if _, ok := c[0].r.WantFetch(c[0].now); ok {
+			c[0].fetch(c[1])
+		}
+		c[1].settle()
+		c[0].now = c[0].now.Add(time.Second)
+		c[0].tick()
+	}
+	require.Equal(t, []string{"1=b"}, c[0].values())
+	require.Equal(t, int64(1), c[0].r.LogStart())
 }
 
 func TestFollowerWaitsAfterAnErrorAndAFullDisk(t *testing.T) {

@@ -188,19 +188,19 @@ func (n *node) settle() {
 }
 
 func (n *node) cut(end int64) {
-	for len(n.batches) > 0 && n.end() > end {
+	require.GreaterOrEqual(n.t, n.end(), end, "a cut above the end")
+	for len(n.batches) > 0 && n.end() > end { // a batch is cut off whole
 		n.batches = n.batches[:len(n.batches)-1]
 	}
-	if n.known > len(n.batches) {
-		n.known, n.cache = len(n.batches), n.cache[:end]
-	}
-	n.checked = min(n.checked, int(end))
-	require.Equal(n.t, end, n.end(), "a cut inside a batch, or above the end")
+	n.known = min(n.known, len(n.batches))
+	n.cache = n.cache[:min(len(n.cache), int(n.end()))]
+	n.checked = min(n.checked, int(n.end()))
 }
 
 func (n *node) setStart(start int64) {
 	for len(n.batches) > 0 && n.batches[0].NextOffset() <= start {
 		n.batches = n.batches[1:]
+		n.known = max(0, n.known-1)
 	}
 	n.start = start
 	n.durable = max(n.durable, start)

@@ -110,11 +110,11 @@ func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out)
 	return Deleted{}, true
 }
 
-// lowWatermark is the least log start of all live replicas, -1 while one of them has not told.
+// lowWatermark is the least log start of all replicas that are live or in sync, -1 while one of them has not told.
 func (r *Replica) lowWatermark() int64 {
 	low := r.log.Start()
 	for i := range r.followers {
-		if f := &r.followers[i]; f.Eligible {
+		if f := &r.followers[i]; f.Eligible || r.mayBeMember(f.ID) {
 			low = min(low, f.logStart)
 		}
 	}

@@ -36,6 +36,8 @@ type leading struct {
 	committed  waiters // acks=all: for the high watermark
 	local      waiters // acks=1: for this replica's own log
 	deletes    []deletion
+	aligned    Value // see alignedStart; Set if known for a log that begins at alignedAt
+	alignedAt  int64
 }
 
 // following is what only a follower has.

@@ -3,6 +3,7 @@ package replica
 import (
 	"lockstep/core"
 	"lockstep/core/log"
+	"lockstep/core/record"
 )
 
 // ConsumerFetch decides what a client may read from offset. currentLeaderEpoch and lastFetchedEpoch are -1 if not
@@ -62,6 +63,9 @@ func (r *Replica) diverging(offset int64, lastFetchedEpoch int32) *log.EpochStar
 // takes nothing.
 func (r *Replica) FollowerFetch(now core.Time, id int32, brokerEpoch int64, a FetchAsk, out *Out) FetchDecision {
 	d := r.FollowerRead(now, id, brokerEpoch, a)
+	if d.Code == codeOffsetNotAvailable {
+		out.ReadLog = Value{Set: true, Offset: r.log.Start()}
+	}
 	if d.Code != codeNone || d.Diverging != nil {
 		return d // rule 5: nothing is taken from it
 	}
@@ -102,13 +106,42 @@ func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a Fet
 	if d.Diverging = r.diverging(a.Offset, a.LastFetchedEpoch); d.Diverging != nil {
 		return d
 	}
-	if a.Offset < r.log.Start() || a.Offset > r.log.Written() {
+	if start, known := r.alignedStart(); a.Offset < start {
+		if !known {
+			return r.fetchError(codeOffsetNotAvailable)
+		}
+		d := r.fetchError(codeOffsetOutOfRange)
+		d.LogStart = start
+		return d
+	}
+	if a.Offset > r.log.Written() {
 		return r.fetchError(codeOffsetOutOfRange)
 	}
 	d.News = r.hw > f.toldHW
 	d.Limit = r.log.Written()
 	d.Bytes = r.log.BytesBetween(a.Offset, d.Limit)
 	return d
+}
+
+// alignedStart returns where a follower begins that has to begin at the log's start: DeleteRecords can put that inside
+// a batch, and followers hold whole batches, so it is the base of that batch. Which one that is has to be read from the
+// log; until then known is false, and start the log's.
+func (r *Replica) alignedStart() (start int64, known bool) {
+	if r.aligned.Set && r.alignedAt == r.log.Start() {
+		return r.aligned.Offset, true
+	}
+	return r.log.Start(), r.log.Start() == r.log.End()
+}
+
+// align takes the batches read from the log's start.
+func (r *Replica) align(batches []record.Batch) {
+	start := r.log.Start()
+	r.alignedAt, r.aligned = start, Value{Set: true, Offset: start}
+	for _, b := range batches {
+		if b.BaseOffset() < start && b.NextOffset() > start {
+			r.aligned.Offset = b.BaseOffset()
+		}
+	}
 }
 
 // Told says that the decision's high watermark was sent to the follower.

@@ -41,6 +41,7 @@ type world struct {
 	epoch     int32
 	before    int64    // committed when the present leader epoch began
 	committed []string // value at each offset below the true high watermark
+	deleted   int64    // records below are gone for good
 	acked     map[string]int64
 	fresh     []ack           // acknowledged in this step
 	leaders   map[int32]int32 // of each epoch
@@ -71,7 +72,8 @@ type message struct {
 // producer is an idempotent producer with one batch in flight.
 type producer struct {
 	id      int64
-	seq     int32
+	seq     int32 // of the next batch
+	last    int64 // offset of the last one that it knows acknowledged
 	attempt int
 	waiting bool
 	since   core.Time
@@ -185,6 +187,8 @@ func (w *world) step() {
 		w.fetch(n)
 	case k < 89:
 		n.tick()
+	case k < 90 && w.chance(50):
+		w.deleteRecords(n)
 	case k < 91:
 		n.checkpoint = n.r.HighWatermark()
 	default:
@@ -295,6 +299,13 @@ func (w *world) collect() {
 			w.answer(n, p)
 		}
 		n.produced = map[Waiter]Produced{}
+		for _, d := range n.deleted {
+			if d.Code == 0 {
+				w.deleted = max(w.deleted, d.LowWatermark)
+				w.kinds["deleted"]++
+			}
+		}
+		n.deleted = map[Waiter]Deleted{}
 	}
 }
 
@@ -343,6 +354,7 @@ func (w *world) answer(n *member, p Produced) {
 		switch p.Code {
 		case 0:
 			a.p.seq++
+			a.p.last = p.BaseOffset
 		case 6, 7, 19, 20, 56: // retried
 		default:
 			require.Fail(w, "unexpected", "%s is answered with %d: %s", a.value, p.Code, p.Message)
@@ -371,6 +383,23 @@ func (w *world) produceNoise() {
 	w.sendProduce(w.nodes[w.rnd.IntN(3)], attempt{value: fmt.Sprint("noise", w.next), noDedup: true})
 }
 
+// deleteRecords moves the start, but leaves each producer's last batch: a replica that begins above it does not know
+// the producer any more, and takes its retry for news, as Kafka's does.
+func (w *world) deleteRecords(n *member) {
+	limit := n.r.HighWatermark()
+	for _, p := range w.producers {
+		limit = min(limit, p.last)
+	}
+	if n.r.Role() == Leader && limit > n.r.LogStart() {
+		offset := n.r.LogStart() + w.rnd.Int64N(limit-n.r.LogStart()+1)
+		w.note("%d: records below %d are deleted", n.id, offset)
+		if d, pending := n.r.DeleteRecords(w.now, offset, w.next, &n.out); !pending {
+			n.deleted[w.next] = d
+		}
+		n.carryOut()
+	}
+}
+
 func (w *world) sendProduce(n *member, a attempt) {
 	w.send(message{name: fmt.Sprintf("%s to %d", a.value, n.id), to: n.id, deliver: func() {
 		w.next++
@@ -380,7 +409,7 @@ func (w *world) sendProduce(n *member, a attempt) {
 		var res Produced
 		var pending bool
 		if a.noDedup {
-			res, pending = n.produce(1, waiter, -1, -1, -1, a.value)
+			res, pending = n.produce(1, waiter, -1, -1, -1, a.value, a.value+" too", a.value+" as well")
 		} else {
 			res, pending = n.produce(-1, waiter, a.p.id, 0, a.seq, a.value)
 		}
@@ -417,13 +446,19 @@ func (w *world) describe() string {
 // check looks at everything that must hold at every moment.
 func (w *world) check() {
 	for _, n := range w.nodes {
+		if n.r.resetting {
+			continue // its log will begin at the high watermark
+		}
 		hw := n.r.HighWatermark()
 		if hw > n.counts() {
 			require.Fail(w, "too early", "%d takes for committed what does not count: %d > %d", n.id, hw, n.counts())
 		}
 		if n.r.Role() == Leader && n.r.LeaderEpoch() == w.auth.now().LeaderEpoch {
+			if n.r.LogStart() < w.deleted {
+				require.Fail(w, "undeleted", "%d leads and begins at %d; records below %d were deleted", n.id, n.r.LogStart(), w.deleted)
+			}
 			// Reads never go back: either this leader says that it does not know yet, or it knows what was committed before.
-			if d := n.r.ConsumerFetch(w.now, 0, -1, -1, false); !d.Unsettled && d.Limit < w.before {
+			if d := n.r.ConsumerFetch(w.now, n.r.LogStart(), -1, -1, false); !d.Unsettled && d.Limit < w.before {
 				require.Fail(w, "reads go back", "%d serves reads up to %d, %d were committed before its epoch", n.id, d.Limit, w.before)
 			}
 		}
@@ -453,7 +488,7 @@ func (w *world) agrees(n *member, end int, why string) {
 	content := n.contents()
 	n.checked = min(n.checked, len(content))
 	for ; n.checked < end; n.checked++ {
-		if content[n.checked] != w.committed[n.checked] {
+		if v := content[n.checked]; v != "" && v != w.committed[n.checked] {
 			require.Fail(w, "differs", "%d %s, and has %s at %d, where %s is committed", n.id, why, content[n.checked], n.checked, w.committed[n.checked])
 		}
 	}
@@ -467,14 +502,24 @@ func (n *node) counts() int64 {
 	return n.end()
 }
 
-// contents returns the values of a member's file by offset; the file begins at 0.
+// contents returns the values of a member's file by offset, "" where it never had them because they were deleted before.
 func (n *node) contents() []string {
 	for ; n.known < len(n.batches); n.known++ {
-		for x := range n.batches[n.known].Records(nil, record.Limits{}) {
+		b := n.batches[n.known]
+		n.cache = n.cache[:min(len(n.cache), int(b.BaseOffset()))]
+		n.pad(b.BaseOffset())
+		for x := range b.Records(nil, record.Limits{}) {
 			n.cache = append(n.cache, string(x.Value))
 		}
 	}
+	n.pad(n.end())
 	return n.cache
+}
+
+func (n *node) pad(end int64) {
+	for int64(len(n.cache)) < end {
+		n.cache = append(n.cache, "")
+	}
 }
 
 // finish heals everything and sees that it comes to rest in one state.
@@ -499,23 +544,29 @@ func (w *world) finish() {
 		w.step()
 	}
 	want := w.nodes[0]
+	for _, n := range w.nodes { // who begins the latest has what all have
+		if n.start > want.start {
+			want = n
+		}
+	}
 	for _, n := range w.nodes {
-		require.Equal(w, want.values(), n.values(), "%d", n.id)
+		values := n.values()
+		require.Equal(w, want.values(), values[max(0, len(values)-len(want.values())):], "%d", n.id)
 		require.Equal(w, n.end(), n.r.HighWatermark(), "%d does not know all of it committed", n.id)
-		require.Equal(w, tableOf(want), tableOf(n), "%d: producer table", n.id)
+		require.Equal(w, w.tableOf(want), w.tableOf(n), "%d: producer table", n.id)
 	}
 	seen := map[string]bool{}
-	for _, v := range want.contents() {
+	for _, v := range w.committed {
 		require.False(w, seen[v] && !strings.HasPrefix(v, "noise"), "%s is in the log twice", v)
 		seen[v] = true
 	}
 }
 
-// tableOf is the producer table without what only this replica knows.
-func tableOf(n *member) (list []log.Verdict) {
-	for id := int64(100); id < 103; id++ {
-		for seq := range int32(200) {
-			h := record.Header{ProducerID: id, BaseSequence: seq}
+// tableOf is what a replica would say to the producers' last batches and their next.
+func (w *world) tableOf(n *member) (list []log.Verdict) {
+	for _, p := range w.producers {
+		for seq := p.seq - 1; seq <= p.seq+1; seq++ {
+			h := record.Header{ProducerID: p.id, BaseSequence: seq}
 			list = append(list, n.r.Log().Producers().Check(&h))
 		}
 	}
@@ -547,7 +598,7 @@ func TestWorld(t *testing.T) {
 		kinds["epochs"] += int(w.auth.now().LeaderEpoch)
 	}
 	t.Log(kinds)
-	for _, k := range []string{"diverging", "proposal 0", "proposal 107", "proposal 95", "produced 0", "produced 6", "produced 56", "produced 19"} {
+	for _, k := range []string{"diverging", "proposal 0", "proposal 107", "proposal 95", "produced 0", "produced 6", "produced 56", "produced 19", "deleted"} {
 		require.Positive(t, kinds[k], "never happened: %s", k)
 	}
 }
