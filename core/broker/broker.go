@@ -4,6 +4,7 @@ import (
 	"lockstep/core"
 	"lockstep/core/config"
 	"lockstep/core/controller"
+	"lockstep/core/group"
 	"lockstep/core/quorum"
 	"lockstep/core/replica"
 
@@ -55,20 +56,23 @@ type Broker struct {
 	parts    map[core.Partition]*partition
 	deadline deadlines
 
-	conns        map[ConnID]*conn
-	sessions     *fetchSessions
-	timers       *timers
-	tokens       Token
-	answers      map[Token]func(Input)
-	fetchers     map[int32]*fetcher  // by leader
-	peerRequests map[uint64]*request // of the quorum, unanswered
-	waiters      replica.Waiter
-	producing    map[replica.Waiter]*pendingProduce
-	deleting     map[replica.Waiter]*pendingDelete
-	creations    []*creationWait
-	producers    producerIDs
-	retention    *timer
-	rout         replica.Out // scratch: what the replica last called wants done
+	conns         map[ConnID]*conn
+	sessions      *fetchSessions
+	timers        *timers
+	tokens        Token
+	answers       map[Token]func(Input)
+	fetchers      map[int32]*fetcher  // by leader
+	peerRequests  map[uint64]*request // of the quorum, unanswered
+	waiters       replica.Waiter
+	producing     map[replica.Waiter]*pendingProduce
+	deleting      map[replica.Waiter]*pendingDelete
+	creations     []*creationWait
+	groups        *group.Coordinator
+	groupRequests map[group.Token]*request  // unanswered
+	groupWrites   map[replica.Waiter]uint64 // the coordinator's, by the replica's waiter
+	producers     producerIDs
+	retention     *timer
+	rout          replica.Out // scratch: what the replica last called wants done
 }
 
 // New returns a broker that waits for Start.
@@ -88,9 +92,12 @@ func New(cfg Config, boot Boot) *Broker {
 		peerRequests:        map[uint64]*request{},
 		producing:           map[replica.Waiter]*pendingProduce{},
 		deleting:            map[replica.Waiter]*pendingDelete{},
+		groupRequests:       map[group.Token]*request{},
+		groupWrites:         map[replica.Waiter]uint64{},
 	}
 	b.deadline.init()
 	b.configure()
+	b.groups = group.New(b.groupConfig(), topicsOf{b}, cfg.Rand)
 	b.sessions = newFetchSessions(int(b.settings.FetchSessionCacheSlots), cfg.Rand)
 	return b
 }
@@ -99,6 +106,9 @@ func New(cfg Config, boot Boot) *Broker {
 func (b *Broker) configure() {
 	b.layers = b.image.Layers(b.cfg.NodeID, b.cfg.Static)
 	b.settings = b.layers.Broker()
+	if b.groups != nil {
+		b.groups.Configure(b.groupConfig())
+	}
 }
 
 // Step advances the broker by one input that happened at now. It never blocks and never fails: what goes wrong is an effect.
@@ -119,6 +129,7 @@ func (b *Broker) Deadline() core.Time {
 		return core.Never
 	}
 	d := core.Earlier(b.timers.next(), b.deadline.next())
+	d = core.Earlier(d, b.groups.Deadline())
 	if b.quorum != nil {
 		d = core.Earlier(d, b.quorum.Deadline())
 	}
@@ -209,6 +220,9 @@ func (b *Broker) tick() {
 		var out controller.Out
 		b.controller.Tick(b.now, &out)
 		b.carryController(&out)
+	}
+	if b.groups.Deadline() <= b.now {
+		b.stepGroups(func(c *groupCall) { c.Tick(b.now, b.wall, c.out) })
 	}
 	b.deadline.run(b.now, func(p *partition) {
 		p.replica.Tick(b.now, b.wall, &b.rout)

@@ -14,6 +14,7 @@ const (
 	errRequestTimedOut           int16 = 7
 	errMessageTooLarge           int16 = 10
 	errCoordinatorNotAvailable   int16 = 15
+	errNotCoordinator            int16 = 16
 	errInvalidTopic              int16 = 17
 	errInvalidRequiredAcks       int16 = 21
 	errUnsupportedVersion        int16 = 35

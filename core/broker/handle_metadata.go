@@ -20,11 +20,11 @@ const (
 // creationTimeout bounds how long a Metadata answer waits for topics that it had created.
 const creationTimeout = 2 * time.Second
 
-// creationWait is a Metadata request that waits for topics to have leaders.
+// creationWait is a request that waits for topics to have leaders.
 type creationWait struct {
-	q      *request
 	topics []string
 	timer  *timer
+	answer func() // called once: the topics are there, or it is too late
 }
 
 func handleMetadata(b *Broker, q *request) {
@@ -58,31 +58,35 @@ func (b *Broker) toCreate(q *request, m *kmsg.MetadataRequest) []string {
 // with an error that makes the client ask again; here its first try succeeds.
 func (b *Broker) createForMetadata(q *request, m *kmsg.MetadataRequest, names []string) {
 	r := kmsg.NewPtrCreateTopicsRequest()
-	r.Version = 7
-	r.TimeoutMillis = int32(creationTimeout.Milliseconds())
 	for _, name := range names {
 		t := kmsg.NewCreateTopicsRequestTopic()
 		t.Topic, t.NumPartitions, t.ReplicationFactor = name, -1, -1
 		r.Topics = append(r.Topics, t)
 	}
-	w := &creationWait{q: q, topics: names}
-	end := func() {
-		b.timers.cancel(w.timer)
-		b.creations = slices.DeleteFunc(b.creations, func(x *creationWait) bool { return x == w })
-		b.respond(q, b.metadata(q, m))
+	b.createAndWait(q, r, func() { b.respond(q, b.metadata(q, m)) })
+}
+
+// createAndWait has topics created for q and calls answer when all of those that could be have leaders, or after creationTimeout.
+func (b *Broker) createAndWait(q *request, r *kmsg.CreateTopicsRequest, answer func()) {
+	r.Version = 7
+	r.TimeoutMillis = int32(creationTimeout.Milliseconds())
+	w := &creationWait{answer: answer}
+	for i := range r.Topics {
+		w.topics = append(w.topics, r.Topics[i].Topic)
 	}
-	q.drop = func() {
-		b.timers.cancel(w.timer)
-		b.creations = slices.DeleteFunc(b.creations, func(x *creationWait) bool { return x == w })
-	}
-	w.timer = b.timers.set(b.now.Add(creationTimeout), end)
+	q.drop = func() { b.endCreation(w) }
+	w.timer = b.timers.set(b.now.Add(creationTimeout), func() {
+		b.endCreation(w)
+		answer()
+	})
 	b.creations = append(b.creations, w)
 	b.askController(r, func(resp kmsg.Response, err error) {
 		if q.done {
 			return
 		}
 		if err != nil {
-			end()
+			b.endCreation(w)
+			answer()
 			return
 		}
 		for _, t := range resp.(*kmsg.CreateTopicsResponse).Topics {
@@ -94,13 +98,17 @@ func (b *Broker) createForMetadata(q *request, m *kmsg.MetadataRequest, names []
 	})
 }
 
-// wakeCreations answers those Metadata requests whose new topics have leaders now.
+func (b *Broker) endCreation(w *creationWait) {
+	b.timers.cancel(w.timer)
+	b.creations = slices.DeleteFunc(b.creations, func(x *creationWait) bool { return x == w })
+}
+
+// wakeCreations answers those requests whose new topics have leaders now.
 func (b *Broker) wakeCreations() {
 	for _, w := range slices.Clone(b.creations) {
 		if !slices.ContainsFunc(w.topics, func(name string) bool { return !b.led(name) }) {
-			b.timers.cancel(w.timer)
-			b.creations = slices.DeleteFunc(b.creations, func(x *creationWait) bool { return x == w })
-			b.respond(w.q, b.metadata(w.q, w.q.Msg.(*kmsg.MetadataRequest)))
+			b.endCreation(w)
+			w.answer()
 		}
 	}
 }

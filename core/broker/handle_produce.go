@@ -132,6 +132,7 @@ func (b *Broker) nameLeader(resp *kmsg.ProduceResponse, out *kmsg.ProduceRespons
 func (b *Broker) onProduced(r *replica.Produced) {
 	p := b.producing[r.Waiter]
 	if p == nil {
+		b.onGroupWritten(r)
 		return
 	}
 	delete(b.producing, r.Waiter)

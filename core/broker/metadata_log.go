@@ -220,6 +220,7 @@ func (b *Broker) applyCommits(commits []quorum.Commit) {
 		}
 	}
 	b.actOn(deltas)
+	b.topicsChanged(deltas)
 	if b.controller != nil {
 		b.stepController(func(c *controllerCall) { c.Committed(b.now, b.image.Next(), c.out) })
 	}

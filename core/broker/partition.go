@@ -8,6 +8,7 @@ import (
 	"lockstep/core"
 	"lockstep/core/config"
 	"lockstep/core/controller"
+	"lockstep/core/group"
 	"lockstep/core/log"
 	"lockstep/core/replica"
 )
@@ -20,6 +21,7 @@ type partition struct {
 	state              *controller.Partition
 	config             config.TopicConfig
 	fetches, followers []*parkedFetch // clients' and followers' fetches that wait on it
+	load               *groupLoad     // of the offsets topic: while this broker leads it
 	asking             *fetcher       // as a follower: by which its leader was asked, with no answer yet
 	wants              *fetcher       // as a follower: has it in its list of those to ask for
 	due                core.Time      // when the replica wants a Tick; see deadlines
@@ -28,7 +30,9 @@ type partition struct {
 }
 
 // isInternalTopic reports whether a topic is the broker's own: clients may read it, and only the broker writes it.
-func isInternalTopic(topic string) bool { return topic == core.MetadataTopic }
+func isInternalTopic(topic string) bool {
+	return topic == group.OffsetsTopic || topic == core.MetadataTopic
+}
 
 // findPartition finds the local replica that a request names by topic name or id, or the code that says why there is none.
 func (b *Broker) findPartition(topic string, id core.TopicID, byID bool, index int32) (*partition, int16) {
@@ -218,6 +222,9 @@ func (b *Broker) carryOut(p *partition) {
 	}
 	if out.Fetch {
 		b.wantFetch(p)
+	}
+	if p.topic == group.OffsetsTopic && (out.Readable || p.load != nil && p.replica.Role() != replica.Leader) {
+		b.followGroups(p)
 	}
 }
 
