@@ -29,6 +29,7 @@ type cluster struct {
 	now     core.Time
 	log     [][]byte // proposed; the first len(committed) are committed
 	done    int
+	ends    []int // of the batches proposed
 	images  []*Image
 	members []*Controller
 	leader  int
@@ -64,6 +65,7 @@ func (c *cluster) run(call func(*Controller, *Out)) {
 	c.collect(&out)
 	if len(out.Records) > 0 {
 		c.log = append(c.log, out.Records...)
+		c.ends = append(c.ends, len(c.log))
 		ctl.Proposed(int64(len(c.log) - 1))
 	}
 }
@@ -92,10 +94,16 @@ func (c *cluster) depose(next, keep int) {
 	var out Out
 	c.active().Lost(c.now, &out)
 	c.collect(&out)
-	c.log = c.log[:c.done+keep]
+	c.truncate(c.done + keep)
 	c.leader = next
 	c.apply(len(c.log))
 	c.lead(next)
+}
+
+// truncate cuts the log, at the end of a batch.
+func (c *cluster) truncate(end int) {
+	c.log = c.log[:end]
+	c.ends = slices.DeleteFunc(c.ends, func(e int) bool { return e > end })
 }
 
 // commit commits everything that is proposed.

@@ -71,9 +71,7 @@ func (c *Controller) chooseLeader(p *Partition, s *partitionState, ch choice, t 
 		// Those in sync who may not lead are stopping. They may hold a lease, so the partition is theirs until they are fenced.
 		return false
 	}
-	eligible := func(n int32) bool {
-		return slices.Contains(p.ELR, n) && !(ch.distrust && n == ch.without) && can(n)
-	}
+	eligible := func(n int32) bool { return slices.Contains(p.ELR, n) && can(n) } // who is being distrusted is fenced, or was in sync
 	if s.leader = first(p.Replicas, eligible); s.leader != NoLeader {
 		s.isr = []int32{s.leader}
 		return false

@@ -76,7 +76,9 @@ func TestPausedControllerReadsItsMailFirst(t *testing.T) {
 	c := threeBrokers(t)
 	c.now = c.now.Add(5 * time.Second)
 	c.run(func(ctl *Controller, out *Out) { ctl.Tick(c.now, out) })
+	c.commit()
 	for id := range int32(3) {
+		require.False(t, c.image().Broker(id+1).Fenced)
 		require.False(t, c.heartbeat(id+1).IsFenced)
 	}
 	c.now = c.now.Add(5 * time.Second)
