@@ -80,8 +80,8 @@ func (q *Quorum) onVoteResponse(now core.Time, c call, m *kmsg.VoteResponse, out
 		q.observe(now, p.LeaderEpoch, p.LeaderID, out)
 		return
 	}
-	if p.LeaderEpoch == q.hard.Term && p.LeaderID != q.cfg.Self && q.isVoter(p.LeaderID) {
-		q.election.heardOf = p.LeaderID
+	if id := q.credible(p.LeaderID); id != None && p.LeaderEpoch == q.hard.Term {
+		q.election.heardOf = id
 	}
 	q.countVote(now, c.peer, p.VoteGranted && p.ErrorCode == codeNone, out)
 }

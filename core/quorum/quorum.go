@@ -183,9 +183,7 @@ func (q *Quorum) become(r role, leaderID int32) {
 // observe takes note of a term, and of the leader in it as far as told, that came with a message. It
 // says whether the message is of the current term then.
 func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) bool {
-	if leaderID == q.cfg.Self || !q.isVoter(leaderID) {
-		leaderID = None // nobody knows better than this node whether it leads (museum B03)
-	}
+	leaderID = q.credible(leaderID)
 	if term > q.hard.Term {
 		q.enterTerm(now, term, out)
 	}
@@ -193,6 +191,14 @@ func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) bool {
 		q.follow(now, leaderID, 0, out)
 	}
 	return term == q.hard.Term
+}
+
+// credible is the leader that others name, unless it is this node: nobody knows better than it whether it leads (museum B03).
+func (q *Quorum) credible(leaderID int32) int32 {
+	if leaderID == q.cfg.Self || !q.isVoter(leaderID) {
+		return None
+	}
+	return leaderID
 }
 
 // enterTerm moves to a later term, in which nobody is known to lead and no vote is given.

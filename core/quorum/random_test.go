@@ -50,7 +50,7 @@ func (s *story) say(format string, args ...any) {
 func runSeed(seed uint64) *story {
 	s := &story{}
 	s.w = newWorld(seed, 1, 0, s.say)
-	voters, observers := 1+s.w.rng.IntN(5), s.w.rng.IntN(3)
+	voters, observers := []int{1, 2, 3, 3, 3, 4, 5, 5}[s.w.rng.IntN(8)], s.w.rng.IntN(3)
 	s.w = newWorld(seed, voters, observers, s.say)
 	for _, n := range s.w.nodes {
 		n.slow = true
@@ -90,7 +90,7 @@ func (s *story) step() {
 }
 
 // mandatory is how many of the actions every seed has.
-const mandatory = 7
+const mandatory = 8
 
 var actions = []struct {
 	weight int
@@ -107,6 +107,7 @@ var actions = []struct {
 		}
 	}},
 	{3, (*story).crash},
+	{6, (*story).turmoil},
 	{60, func(s *story, _ *node) { s.message(s.w.rng.IntN(max(len(s.w.net), 1)), s.w.deliver) }},
 	{20, func(s *story, _ *node) { s.message(s.w.rng.IntN(max(len(s.w.net), 1)), s.drop) }},
 	{20, func(s *story, _ *node) {
@@ -176,6 +177,22 @@ func (s *story) crash(n *node) {
 			if n.q != nil {
 				n.stop(true, s.w.rng.IntN(3))
 			}
+		}
+	}
+}
+
+// turmoil makes some nodes impatient, and most forget that they have just heard a leader.
+func (s *story) turmoil(_ *node) {
+	for _, n := range s.w.nodes {
+		if n.q == nil {
+			continue
+		}
+		if s.w.rng.IntN(4) > 0 && n.q.role != leader {
+			n.q.heardAt = neverHeard
+		}
+		if s.w.rng.IntN(2) == 0 && n.q.role != leader && n.q.voter {
+			n.q.electionAt = s.w.now
+			n.do(func(out *Out) { n.q.Tick(s.w.now, out) })
 		}
 	}
 }

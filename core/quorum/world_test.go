@@ -262,6 +262,9 @@ func (n *node) answer(r Respond) {
 		return
 	}
 	if f, ok := r.Msg.(*kmsg.FetchResponse); ok && r.Read != nil {
+		if r.Read.Limit > n.disk.end() {
+			n.w.check.fail("node %d: serves up to %d, its file ends at %d", n.id, r.Read.Limit, n.disk.end())
+		}
 		for _, b := range n.disk.read(r.Read.From, r.Read.Limit, int(r.Read.MaxBytes)) {
 			f.Topics[0].Partitions[0].RecordBatches = append(f.Topics[0].Partitions[0].RecordBatches, b.Bytes()...)
 		}
