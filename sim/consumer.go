@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"lockstep/compress"
 	"lockstep/core/record"
 	"lockstep/linearizability"
 
@@ -370,7 +369,7 @@ func readRecords(w *world, who, topic string, partition int32, from int64, raw [
 		if b.LastOffset() < from {
 			continue
 		}
-		for r, err := range b.Records(compress.Codecs{}, record.Limits{}) {
+		for r, err := range b.Records(&w.codecs, record.Limits{}) {
 			if err != nil {
 				w.fail("damage served", "%s: %s-%d, batch at offset %d: %v", who, topic, partition, b.BaseOffset(), err)
 				return out, next

@@ -216,14 +216,17 @@ func (q *logQueue) save(e broker.Effect, err error, saved broker.Input) {
 	}
 }
 
-// failed reports that something on a log went wrong which has no answer of its own. Without
-// room it may go better later; else the log is set aside.
-func (q *logQueue) failed(h *host, err error) {
+// failed reports that something on a log went wrong which has no answer of its own. Without room it is tried
+// again until there is, for what comes after it depends on it (rules 2 and 16); else the log is set aside.
+func (q *logQueue) failed(h *host, e broker.Effect, err error) {
 	h.w.event(h.lane, "log", q.id.String()+": "+err.Error())
 	switch {
 	case errors.Is(err, segment.ErrDiskFailed):
 		q.tell(broker.DiskFailed{Err: err})
-	case errors.Is(err, disk.ErrNoSpace), errors.Is(err, segment.ErrClosed):
+	case errors.Is(err, disk.ErrNoSpace):
+		q.queue = append([]broker.Effect{e}, q.queue...)
+		q.pause = retryPause
+	case errors.Is(err, segment.ErrClosed):
 	default:
 		h.w.oracle.setAside(q.id)
 		q.tell(broker.LogFailed{Log: q.id, Err: err})
@@ -321,28 +324,29 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 		q.configure(e.Config.FlushMessages, e.Config.FlushMillis)
 		q.log.Configure(e.Config)
 	case broker.Truncate:
-		q.truncate(h, e.To)
+		q.truncate(h, e)
 	case broker.ResetLog:
-		q.reset(h, e.Start)
+		q.reset(h, e)
 	case broker.SetStart:
-		start, err := q.log.SetStart(e.Start)
-		if err != nil {
-			q.failed(h, err)
-			start, _ = q.log.Bounds()
+		if start, err := q.log.SetStart(e.Start); err != nil {
+			q.failed(h, e, err)
+		} else {
+			h.w.oracle.startMoved(q, start)
+			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
-		h.w.oracle.startMoved(q, start)
-		q.tell(broker.StartMoved{Log: q.id, Start: start})
 	case broker.Retain:
 		before, _ := q.log.Bounds()
-		if start, err := q.log.Retain(e.Limit, e.Wall); err != nil {
-			q.failed(h, err)
+		if start, err := q.log.Retain(e.Limit, e.Wall); errors.Is(err, disk.ErrNoSpace) {
+			h.w.event(h.lane, "log", "retention: "+err.Error()) // it comes again anyway
+		} else if err != nil {
+			q.failed(h, e, err)
 		} else if start != before {
 			h.w.oracle.startMoved(q, start)
 			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
 	case broker.SaveEpochs:
 		if err := q.log.SaveEpochs(e.Epochs); err != nil {
-			q.failed(h, err)
+			q.failed(h, e, err)
 		}
 	case broker.SaveProducers:
 		if err := q.log.SaveProducers(e.Offset, e.Snapshot); err != nil { // what is missing is replayed
@@ -351,31 +355,31 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 	}
 }
 
-func (q *logQueue) truncate(h *host, to int64) {
-	end, err := q.log.Truncate(to)
+func (q *logQueue) truncate(h *host, e broker.Truncate) {
+	end, err := q.log.Truncate(e.To)
 	if err != nil {
-		q.failed(h, err)
+		q.failed(h, e, err)
 		return
 	}
-	if to <= q.droppingTo {
+	if e.To <= q.droppingTo {
 		q.dropping = false
 	}
 	h.w.oracle.truncated(h, q, end)
 	q.tell(broker.Truncated{Log: q.id, End: end})
 }
 
-// reset empties a log, which begins and ends at start then.
-func (q *logQueue) reset(h *host, start int64) {
+// reset empties a log, which begins and ends at e.Start then.
+func (q *logQueue) reset(h *host, e broker.ResetLog) {
 	first, end := q.log.Bounds()
 	var err error
-	if start <= end {
+	if e.Start <= end {
 		_, err = q.log.Truncate(first)
 	}
 	if err == nil {
-		_, err = q.log.SetStart(start)
+		_, err = q.log.SetStart(e.Start)
 	}
 	if err != nil {
-		q.failed(h, err)
+		q.failed(h, e, err)
 		return
 	}
 	q.dropping = false

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"lockstep/compress"
 	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/config"
@@ -80,7 +79,7 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 	s := seed.New(w.plan.Seed, seed.Label("disk"), uint64(index))
 	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes})
 	h.chance = seed.New(w.plan.Seed, seed.Label("host"), uint64(index))
-	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, compress.Codecs{}, record.Limits{}) }
+	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, &w.codecs, record.Limits{}) }
 	settings := map[string]string{"node.id": itoa(index + 1)}
 	for _, x := range plan.Settings {
 		settings[x.Name] = x.Value
@@ -178,7 +177,7 @@ func (h *host) boot() {
 // open is what a process does before its broker lives.
 func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	store, err := segment.Open(fs, segment.Options{MaxOpenFiles: h.plan.MaxOpenFiles, SyncAllAbove: h.plan.SyncAllAbove,
-		Decompressor: compress.Codecs{}})
+		Decompressor: &h.w.codecs})
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}

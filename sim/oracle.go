@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sort"
 	"strings"
 
-	"lockstep/compress"
 	"lockstep/core"
 	"lockstep/core/log"
 	"lockstep/core/record"
@@ -314,17 +314,35 @@ func (o *oracle) label(id core.Partition) string {
 	return id.String()
 }
 
-// records returns all records that a log ever held and did not lose, also those that were deleted since.
-func (t *truth) records() []linearizability.Record {
+// records returns all records that a log ever held and did not lose, also those
+// that were deleted since. It notes which operations have written them.
+func (t *truth) records(w *world) []linearizability.Record {
 	var out []linearizability.Record
 	for _, s := range t.batches {
-		for r, err := range s.batch.Records(compress.Codecs{}, record.Limits{}) {
+		for r, err := range s.batch.Records(&w.codecs, record.Limits{}) {
 			v, ok := readValue(r.Value)
 			if err != nil || !ok {
 				v = linearizability.NoValue
+			}
+			if op, n := binary.Uvarint(r.Key); n > 0 && op < uint64(len(w.history.Ops)) {
+				w.came[op] = true
 			}
 			out = append(out, linearizability.Record{Offset: r.Offset, Value: v})
 		}
 	}
 	return out
+}
+
+// resolve uses the world's own truth on writes of which their clients do not know what became of them: those that
+// are nowhere in their logs have failed. What is left unknown took effect at some instant, and the check need not guess.
+func (w *world) resolve() {
+	for i := range w.history.Ops {
+		op := &w.history.Ops[i]
+		if op.Kind != linearizability.Produce || op.Outcome != linearizability.Unknown || w.came[uint64(i)] {
+			continue
+		}
+		if _, known := w.history.Truth[linearizability.Key{Topic: op.Topic, Partition: op.Partition}]; known {
+			op.Outcome, op.Return = linearizability.Failed, w.now
+		}
+	}
 }

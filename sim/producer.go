@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+
 	"lockstep/compress"
 	"lockstep/core/record"
 	"lockstep/linearizability"
@@ -20,6 +22,7 @@ type producer struct {
 	renew   bool // the broker has forgotten this producer: ask for another id once nothing is on its way
 	builder *record.Builder
 	scratch []byte
+	key     [binary.MaxVarintLen64]byte
 }
 
 // line is what a producer has under way for one partition. Batches are sent in order;
@@ -40,9 +43,7 @@ type outgoing struct {
 	bytes    []byte // built for the producer's present id and epoch
 	sequence int32
 	op       int // in the history; -1: not in it
-	flying   bool
 	tries    int
-	unsure   bool // a try got no answer: the batch may be in the log
 }
 
 func (p *producer) start() {
@@ -216,17 +217,15 @@ func (p *producer) sendTo(broker int) bool {
 		if p.leader(p.w.plan.Topics[l.topic].Name, l.partition) != broker {
 			continue
 		}
-		lines, batches = append(lines, l), append(batches, l.batches[l.out])
-		p.put(req, l, l.batches[l.out])
+		b := l.batches[l.out]
+		lines, batches = append(lines, l), append(batches, b)
+		l.out++
+		b.tries++
+		p.record(l, b)
+		p.put(req, l, b)
 	}
 	if len(batches) == 0 {
 		return false
-	}
-	for i, l := range lines {
-		l.out++
-		batches[i].flying = true
-		batches[i].tries++
-		p.record(l, batches[i])
 	}
 	p.call(broker, req, func(r kmsg.Response) { p.done(lines, batches, r) })
 	return p.plan.Acks != 0
@@ -262,10 +261,14 @@ func (p *producer) build(b *outgoing) []byte {
 		bb.ProducerID, bb.ProducerEpoch, bb.BaseSequence = p.pid, p.epoch, b.sequence
 	}
 	wall := p.w.wall()
-	for _, v := range b.values {
+	for i, v := range b.values {
 		size := int(p.chance.Between(int64(p.plan.Bytes[0]), int64(p.plan.Bytes[1])))
 		p.scratch = appendValue(p.scratch[:0], v, size)
-		bb.Add(record.Record{Timestamp: wall, Value: p.scratch})
+		r := record.Record{Timestamp: wall, Value: p.scratch}
+		if i == 0 && b.op >= 0 {
+			r.Key = binary.AppendUvarint(p.key[:0], uint64(b.op)) // which of several tries came through: see resolve
+		}
+		bb.Add(r)
 	}
 	batch, err := bb.Build()
 	if err != nil {
@@ -295,7 +298,6 @@ func (p *producer) done(lines []*line, batches []*outgoing, r kmsg.Response) {
 	for i, l := range lines {
 		b := batches[i]
 		l.out--
-		b.flying = false
 		var a *kmsg.ProduceResponseTopicPartition
 		if resp != nil {
 			if a = p.answerFor(resp, l); a == nil {
@@ -335,7 +337,6 @@ func (p *producer) settle(l *line, b *outgoing, a *kmsg.ProduceResponseTopicPart
 	case a == nil && p.plan.Acks == 0:
 		p.finish(l, b)
 	case a == nil:
-		b.unsure = true
 		p.again(l, b, true)
 	case a.ErrorCode == 0:
 		p.w.stats.Acked++
@@ -373,9 +374,7 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 
 // fallible deals with an error after which a client may try again.
 func (p *producer) fallible(l *line, b *outgoing, code int16) {
-	if mayHaveHappened(code) {
-		b.unsure = true
-	} else if !p.plan.Idempotent {
+	if !p.plan.Idempotent && !mayHaveHappened(code) {
 		p.end(b, linearizability.Failed, -1, kerr.ErrorForCode(code).Error())
 	}
 	p.again(l, b, true)
@@ -388,8 +387,8 @@ func (p *producer) again(l *line, b *outgoing, pause bool) {
 		p.finish(l, b)
 		return
 	}
-	if !p.plan.Idempotent {
-		b.op = -1
+	if !p.plan.Idempotent { // another try is another operation, and says so in its bytes
+		b.op, b.bytes = -1, nil
 	}
 	if p.plan.Idempotent || l.out > 0 {
 		l.halted = l.out > 0

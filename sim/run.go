@@ -83,7 +83,7 @@ func place(stack []byte) string {
 }
 
 func newWorld(p *Plan, o Options) *world {
-	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics))}
+	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics)), came: map[uint64]bool{}}
 	if o.Trace {
 		w.trace = &Trace{}
 	}
@@ -231,6 +231,7 @@ func (w *world) judge() linearizability.Report {
 			opts.Sends = false
 		}
 	}
+	w.resolve()
 	h := &w.history
 	if w.harmedAtAll() {
 		h = w.sound()

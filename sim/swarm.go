@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ func Swarm(o SwarmOptions) SwarmResult {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // worlds are small and short-lived
 	r := SwarmResult{Kinds: map[string][]uint64{}}
 	start := time.Now()
 	var next atomic.Uint64

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strconv"
 
+	"lockstep/compress"
 	"lockstep/core/broker"
+	"lockstep/core/record"
 	"lockstep/disk/segment"
 	"lockstep/linearizability"
 	"lockstep/net/kafka"
@@ -189,3 +191,24 @@ func (h *host) traceEffect(e broker.Effect) {
 		h.w.event(h.lane, "effect", fmt.Sprintf("%T%+v", e, e))
 	}
 }
+
+// codecs decompresses into memory of its own: what it returns is good until the next call.
+type codecs struct {
+	compress.Codecs
+	buf []byte
+}
+
+// Decompress implements record.Decompressor.
+func (c *codecs) Decompress(dst []byte, codec record.Codec, src []byte, limit int) ([]byte, error) {
+	if dst != nil {
+		return c.Codecs.Decompress(dst, codec, src, limit)
+	}
+	out, err := c.Codecs.Decompress(c.buf[:0:cap(c.buf)], codec, src, limit)
+	if cap(out) > cap(c.buf) {
+		c.buf = out
+	}
+	return out, err
+}
+
+// Release implements record.Decompressor.
+func (c *codecs) Release([]byte) {}

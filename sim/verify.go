@@ -167,13 +167,14 @@ func (v *verifier) write(i *inspection, broker int) {
 	rp := kmsg.NewProduceRequestTopicPartition()
 	p := &producer{clientBase: v.clientBase, builder: v.w.builder}
 	p.plan = &ClientPlan{Bytes: [2]int{8, 8}}
+	op := v.w.beginAt(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Produce, Topic: v.name(i), Partition: i.partition,
+		Acks: -1, Values: i.probe.values})
+	i.probe.op = op
 	rp.Partition, rp.Records = i.partition, p.build(&i.probe)
 	rt := kmsg.NewProduceRequestTopic()
 	rt.Topic, rt.TopicID = v.name(i), v.topicID(v.name(i))
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	op := v.w.beginAt(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Produce, Topic: v.name(i), Partition: i.partition,
-		Acks: -1, Values: i.probe.values})
 	i.last = "no answer to a write"
 	v.call(broker, req, func(r kmsg.Response) {
 		resp, ok := r.(*kmsg.ProduceResponse)
@@ -265,7 +266,7 @@ func (w *world) truth(i *inspection) {
 	name := w.plan.Topics[i.topic].Name
 	t := w.oracle.find(name, i.partition)
 	k := linearizability.Key{Topic: name, Partition: i.partition}
-	w.history.Truth[k] = linearizability.Truth{Start: i.start, End: t.end(), Records: t.records()}
+	w.history.Truth[k] = linearizability.Truth{Start: i.start, End: t.end(), Records: t.records(w)}
 }
 
 func (v *verifier) done() bool {

@@ -28,6 +28,8 @@ type world struct {
 	failure  *Failure
 	scratch  scratch
 	builder  *record.Builder
+	codecs   codecs
+	came     map[uint64]bool // operations whose records are in a log in the end
 	verifier *verifier
 	lanes    int
 	added    []int32 // partitions that topics got after their birth

@@ -16,6 +16,7 @@ func main() {
 	flag.IntVar(&c.shrink, "shrink", 200, "runs at most to shrink each failure; 0 is none")
 	flag.Uint64Var(&c.first, "first", 1, "the first seed")
 	flag.BoolVar(&c.control, "control", true, "run the product as it is over the same seeds")
+	flag.StringVar(&c.keep, "keep", "", "directory to leave the programs in: ID.exe runs worlds, see its -help")
 	build := flag.Bool("build", false, "only compile")
 	list := flag.Bool("list", false, "only list")
 	verbose := flag.Bool("v", false, "print the reason of each kill, and the seed")
@@ -33,6 +34,7 @@ type curator struct {
 	shrink           int
 	first            uint64
 	control, verbose bool
+	keep             string
 
 	shop  *workshop
 	plain string // the worker without bugs
@@ -52,7 +54,7 @@ func (c *curator) open(ids string, list, build bool) error {
 		}
 		return nil
 	}
-	if c.shop, err = newWorkshop(); err != nil {
+	if c.shop, err = newWorkshop(c.keep); err != nil {
 		return err
 	}
 	defer c.shop.close()
@@ -128,7 +130,7 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	os.Remove(program)
+	c.shop.discard(program)
 	plain, sound := "", true
 	if c.control {
 		p, err := c.shop.run(c.plain, order{Hints: e.Hints, First: c.first, Count: v.Seeds, For: 4 * c.budget})

@@ -15,21 +15,35 @@ import (
 type workshop struct {
 	root string // the module's
 	dir  string // for what is built
+	keep bool   // leave it there
 }
 
-func newWorkshop() (*workshop, error) {
+// newWorkshop makes a workshop in a directory of its own or, if keep is not empty, in keep.
+func newWorkshop(keep string) (*workshop, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "museum-")
-	if err != nil {
-		return nil, err
+	w := &workshop{root: root, dir: keep, keep: keep != ""}
+	if w.keep {
+		return w, os.MkdirAll(keep, 0o755)
 	}
-	return &workshop{root, dir}, nil
+	w.dir, err = os.MkdirTemp("", "museum-")
+	return w, err
 }
 
-func (w *workshop) close() { os.RemoveAll(w.dir) }
+func (w *workshop) close() {
+	if !w.keep {
+		os.RemoveAll(w.dir)
+	}
+}
+
+// discard removes a program that is not needed any more.
+func (w *workshop) discard(program string) {
+	if !w.keep {
+		os.Remove(program)
+	}
+}
 
 // moduleRoot returns the directory of the go.mod that rules here.
 func moduleRoot() (string, error) {
