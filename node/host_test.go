@@ -351,6 +351,12 @@ func TestAppendsAreDroppedAfterOneFailed(t *testing.T) {
 		return ok && x.End == 1 && errors.Is(x.Err, disk.ErrNoSpace)
 	})
 	f.saw(t, func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 1 })
+	for quietFor := 0; quietFor < 5; quietFor++ { // until all that was sent has failed
+		time.Sleep(2 * time.Millisecond)
+		if n.storage.backlog() > 0 || n.inbox.len() > 0 {
+			quietFor = 0
+		}
+	}
 	fs.write.Store(nil)
 	require.Eventually(t, func() bool { // what was in flight may still be refused
 		w.call(produceRequest(t, 1, "after"))

@@ -253,7 +253,7 @@ func (n *Node) keepHouse() {
 func (n *Node) becameReady() {
 	n.isReady.Store(true)
 	n.serve()
-	close(n.ready)
+	defer close(n.ready)
 	took := time.Since(n.began).Round(time.Millisecond)
 	n.cfg.Log.Info("ready", "addr", n.Addr().String(), "took", took.String())
 	if n.cfg.Output != nil {

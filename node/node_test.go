@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // settingsFor are those of a broker on free ports, with its data in dir.
@@ -117,4 +118,111 @@ func TestProduceStopConsume(t *testing.T) {
 	n = startNode(t, Config{Settings: settingsFor(dir)})
 	require.True(t, n.store.Clean())
 	consume(t, n, "topic", 3000)
+}
+
+// TestKilledInMidLoad: what was acknowledged at acks=all is there after a crash, each once and in order.
+func TestKilledInMidLoad(t *testing.T) {
+	dir := t.TempDir()
+	total := 0
+	for round := range 5 {
+		n := startNode(t, Config{Settings: settingsFor(dir)})
+		if round > 0 {
+			require.False(t, n.store.Clean())
+			consume(t, n, "topic", total)
+		}
+		c := clientOf(t, n, kgo.RequiredAcks(kgo.AllISRAcks()))
+		if round == 0 {
+			createTopic(t, c, "topic", 3)
+		}
+		produce(t, c, "topic", total, total+600)
+		total += 600
+		n.Kill()
+		require.ErrorIs(t, n.Err(), errKilled)
+	}
+}
+
+// TestHostileConnectionsHurtNobody: garbage, claims, half frames, idle and slow
+// connections beside a client that works.
+func TestHostileConnectionsHurtNobody(t *testing.T) {
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir())})
+	c := clientOf(t, n)
+	createTopic(t, c, "topic", 3)
+	var idle []*wire
+	for range 300 {
+		idle = append(idle, dialNode(t, n))
+	}
+	for _, bytes := range []string{
+		"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n", "\x7f\xff\xff\xff\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x00",
+		"\x00\x00\x00\x0a\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", // unknown key
+		"\x00\x00\x00\x0a\x00\x12\x00\x63\x00\x00\x00\x01\xff",     // half an ApiVersions
+	} {
+		w := dialNode(t, n)
+		_, err := w.c.Write([]byte(bytes))
+		require.NoError(t, err)
+		if bytes[0] == 0 && len(bytes) == 13 {
+			w.c.Close()
+			continue
+		}
+		w.ended()
+	}
+	produce(t, c, "topic", 0, 300)
+	for _, w := range idle[:20] { // ask for much and take nothing
+		for range 50 {
+			w.send(kmsg.NewPtrApiVersionsRequest())
+		}
+	}
+	consume(t, n, "topic", 300)
+	versions := kmsg.NewPtrApiVersionsRequest()
+	for _, w := range idle {
+		require.NotEmpty(t, w.call2(versions))
+	}
+}
+
+// call2 sends a request and takes the answer to the first one sent.
+func (w *wire) call2(req *kmsg.ApiVersionsRequest) []kmsg.ApiVersionsResponseApiKey {
+	w.send(req)
+	return w.take(1, req).(*kmsg.ApiVersionsResponse).ApiKeys
+}
+
+func TestAcks0GetsNoAnswerAndTheNextRequestDoes(t *testing.T) {
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir())})
+	createTopic(t, clientOf(t, n), "topic", 1)
+	w := dialNode(t, n)
+	first := produceRequest(t, 1, "value")
+	require.Eventually(t, func() bool { // a new partition takes a moment to have a leader
+		return w.call(first).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode == 0
+	}, 20*time.Second, time.Millisecond)
+	req := produceRequest(t, 0, "value")
+	w.send(req)
+	w.send(req)
+	meta := kmsg.NewPtrMetadataRequest()
+	meta.Version = 9
+	resp := w.call(meta).(*kmsg.MetadataResponse)
+	require.Equal(t, n.Addr().Port(), uint16(resp.Brokers[0].Port))
+	require.Eventually(t, func() bool {
+		for _, id := range n.storage.logs() {
+			if l := n.store.Log(id); l != nil && l.Topic() == "topic" {
+				_, end := l.Bounds()
+				return end == 3
+			}
+		}
+		return false
+	}, 20*time.Second, time.Millisecond)
+}
+
+// TestFetchOfOneLargeBatch: a fetch returns at least the first batch, whole, however small its limits are.
+func TestFetchOfOneLargeBatch(t *testing.T) {
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir(), "message.max.bytes", "4000000")})
+	c := clientOf(t, n, kgo.ProducerBatchMaxBytes(3_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	createTopic(t, c, "topic", 1)
+	value := make([]byte, 2_000_000)
+	for i := range value {
+		value[i] = byte(i * i >> 7)
+	}
+	require.NoError(t, c.ProduceSync(context.Background(), &kgo.Record{Topic: "topic", Value: value}).FirstErr())
+	consumer := clientOf(t, n, kgo.ConsumeTopics("topic"), kgo.FetchMaxPartitionBytes(1024), kgo.FetchMaxBytes(1024),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	fetches := consumer.PollFetches(context.Background())
+	require.NoError(t, fetches.Err())
+	require.Equal(t, value, fetches.Records()[0].Value)
 }

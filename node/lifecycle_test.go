@@ -1,0 +1,155 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/core/config"
+	"lockstep/disk"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStartRefuses(t *testing.T) {
+	dir := t.TempDir()
+	running := startNode(t, Config{Settings: settingsFor(dir)})
+	mine := t.TempDir()
+	stop(t, startNode(t, Config{Settings: settingsFor(mine, "node.id", "2")}))
+	damaged := t.TempDir()
+	stop(t, startNode(t, Config{Settings: settingsFor(damaged)}))
+	for _, name := range []string{"metadata-snapshots"} {
+		require.NoError(t, os.WriteFile(filepath.Join(damaged, name, "00000000000000000005-0000000001.snapshot"), []byte("junk"), 0o600))
+	}
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"unknown setting":  {Config{Settings: settingsFor(t.TempDir(), "no.such.setting", "1")}, `"no.such.setting"`},
+		"bad value":        {Config{Settings: settingsFor(t.TempDir(), "num.partitions", "many")}, "num.partitions"},
+		"directory in use": {Config{Settings: settingsFor(dir)}, disk.ErrLocked.Error()},
+		"another's":        {Config{Settings: settingsFor(mine, "node.id", "3")}, "belongs to node 2"},
+		"damaged snapshot": {Config{Settings: settingsFor(damaged)}, "snapshot is damaged"},
+		"address in use": {Config{Settings: settingsFor(t.TempDir(), "listeners", "PLAINTEXT://"+running.Addr().String())},
+			"address already in use"},
+		"voters without a listener": {Config{Settings: settingsFor(t.TempDir(), "controller.quorum.voters", "1@127.0.0.1:9093")}, "listener for peers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.Log = quiet
+			_, err := Start(c.cfg)
+			require.ErrorContains(t, err, c.want)
+			// What a failed start took it gave back.
+			if name == "damaged snapshot" {
+				_, err := Start(c.cfg)
+				require.ErrorContains(t, err, c.want)
+			}
+		})
+	}
+}
+
+// TestReadyLineAndHTTP: one line says where; the endpoints tell the state.
+func TestReadyLineAndHTTP(t *testing.T) {
+	var out bytes.Buffer
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir()), Output: &out, HTTP: "127.0.0.1:0", PeerListen: "127.0.0.1:0"})
+	peer, ok := n.PeerAddr()
+	require.True(t, ok)
+	require.Equal(t, 1, strings.Count(out.String(), "\n"))
+	require.Contains(t, out.String(), "lockstep broker 1 ready: clients on "+n.Addr().String()+", peers on "+peer.String()+", http on "+n.http.addr())
+	get := func(path string) (int, string) {
+		resp, err := http.Get("http://" + n.http.addr() + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	code, _ := get("/readyz")
+	require.Equal(t, 200, code)
+	code, _ = get("/healthz")
+	require.Equal(t, 200, code)
+
+	c := clientOf(t, n)
+	createTopic(t, c, "topic", 3)
+	produce(t, c, "topic", 0, 30)
+	consume(t, n, "topic", 30)
+	code, body := get("/metrics")
+	require.Equal(t, 200, code)
+	for _, line := range []string{
+		"lockstep_produced_records_total 30", `lockstep_request_seconds_count{api="Produce"}`, "lockstep_sync_seconds_count",
+		"lockstep_log_end_offsets", "lockstep_connections ", "lockstep_request_memory_bytes", "go_goroutines", "process_resident_memory_bytes",
+	} {
+		require.Contains(t, body, line)
+	}
+}
+
+// TestUnreadyBrokerSaysSo: a voter without its quorum answers, and is not ready.
+func TestUnreadyBrokerSaysSo(t *testing.T) {
+	cfg := Config{Settings: settingsFor(t.TempDir(), "controller.quorum.voters", "1@127.0.0.1:1,2@127.0.0.1:1,3@127.0.0.1:1"),
+		PeerListen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: quiet}
+	n, err := Start(cfg)
+	require.NoError(t, err)
+	resp, err := http.Get("http://" + n.http.addr() + "/readyz")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	stop(t, n)
+}
+
+// TestRunStopsWithItsContext.
+func TestRunStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	done := make(chan error)
+	go func() { done <- Run(ctx, Config{Settings: settingsFor(t.TempDir()), Output: w, Log: quiet}) }()
+	buf := make([]byte, 1000)
+	_, err := r.Read(buf)
+	require.NoError(t, err)
+	cancel()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not stop")
+	}
+}
+
+func TestIdentityRoundTrips(t *testing.T) {
+	want := identity{node: 5, directory: [16]byte{1, 2, 3, 255}}
+	got, err := decodeIdentity(want.encode())
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for _, bad := range []string{"", "junk", "lockstep-directory v2 node=5 directory=00\n", "lockstep-directory v1 node=5 directory=0102\n"} {
+		_, err := decodeIdentity([]byte(bad))
+		require.Error(t, err)
+	}
+}
+
+func TestAdvertisedAddress(t *testing.T) {
+	resolve := func(more ...string) config.BrokerConfig {
+		l := config.Layers{Static: settingsFor("d", more...)}
+		return l.Broker()
+	}
+	b := resolve()
+	e := advertised(&b, []uint16{1234})
+	require.Equal(t, []any{"127.0.0.1", uint16(1234)}, []any{e.Host, e.Port})
+	b = resolve("advertised.listeners", "PLAINTEXT://broker.example:9999")
+	e = advertised(&b, []uint16{1234})
+	require.Equal(t, []any{"broker.example", uint16(9999)}, []any{e.Host, e.Port})
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	b = resolve("listeners", "PLAINTEXT://0.0.0.0:9092")
+	e = advertised(&b, []uint16{9092})
+	require.Equal(t, []any{host, uint16(9092)}, []any{e.Host, e.Port})
+}
+
+func TestCollectorsPace(t *testing.T) {
+	require.Equal(t, 1600, gcPercent(0))
+	require.Equal(t, 100, gcPercent(1<<30))
+	require.Equal(t, 400, gcPercent(8<<20))
+}
