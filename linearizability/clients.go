@@ -12,7 +12,8 @@ import (
 
 // polls looks for PollSkip and NonmonotonicPoll. Like Jepsen, it forgets a
 // consumer's position when its assignment changes; unlike Jepsen, a fetch
-// without records leaves the position where it was.
+// without records leaves the position where it was, and what was deleted
+// meanwhile may be passed over.
 func (l *layout) polls() (found []Anomaly) {
 	type position struct {
 		session int64
@@ -29,7 +30,7 @@ func (l *layout) polls() (found []Anomaly) {
 			if first <= was.last {
 				found = append(found, l.p.anomaly(NonmonotonicPoll, []int32{was.op, i}, "%s goes back to offset %d after %s",
 					l.p.name(i), first, l.p.name(was.op)))
-			} else if a := l.pollSkip(was.op, i, was.last+1, first); a != nil {
+			} else if a := l.pollSkip(was.op, i, max(was.last+1, op.LogStart), first); a != nil {
 				found = append(found, *a)
 			}
 		}

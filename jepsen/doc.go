@@ -1,0 +1,20 @@
+// Command jepsen torments real brokers: it runs the real binary as real
+// processes, kills them in the middle of load and starts them again, and
+// judges by package linearizability what the clients saw.
+//
+//	go run ./jepsen -rounds 100            one broker, kill -9 under acks=all load
+//	go run ./jepsen -faults kill,stop,pause -deletes
+//
+// Clients are real, too: producers are franz-go's, idempotent and not, and one
+// of the consumers is. Others send single Fetch and ListOffsets requests, so that the history
+// has the exact windows in which they were answered. In the end everything is
+// read: that is the truth by which what was acknowledged is checked. Nothing
+// acknowledged may be missing, nothing sent once may be twice, offsets have no
+// gaps, and every read fits one order of all operations.
+//
+// It prints one line of figures, and on a violation the reason and where the
+// history (history.jsonl, for linearizability.Read) and its picture are. The same
+// runs for a few rounds as a test.
+//
+// Start at run.go (a run), process.go (a broker), produce.go and read.go (the clients), main.go (flags).
+package main
