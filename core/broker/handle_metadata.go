@@ -70,16 +70,11 @@ func (b *Broker) createForMetadata(q *request, m *kmsg.MetadataRequest, names []
 func (b *Broker) createAndWait(q *request, r *kmsg.CreateTopicsRequest, answer func()) {
 	r.Version = 7
 	r.TimeoutMillis = int32(creationTimeout.Milliseconds())
-	w := &creationWait{answer: answer}
+	var names []string
 	for i := range r.Topics {
-		w.topics = append(w.topics, r.Topics[i].Topic)
+		names = append(names, r.Topics[i].Topic)
 	}
-	q.drop = func() { b.endCreation(w) }
-	w.timer = b.timers.set(b.now.Add(creationTimeout), func() {
-		b.endCreation(w)
-		answer()
-	})
-	b.creations = append(b.creations, w)
+	w := b.awaitLeaders(q, names, answer)
 	b.askController(r, func(resp kmsg.Response, err error) {
 		if q.done {
 			return
@@ -96,6 +91,19 @@ func (b *Broker) createAndWait(q *request, r *kmsg.CreateTopicsRequest, answer f
 		}
 		b.wakeCreations()
 	})
+}
+
+// awaitLeaders calls answer when wakeCreations finds that all topics have leaders, or after creationTimeout; not if q's
+// connection goes first.
+func (b *Broker) awaitLeaders(q *request, topics []string, answer func()) *creationWait {
+	w := &creationWait{topics: topics, answer: answer}
+	q.drop = func() { b.endCreation(w) }
+	w.timer = b.timers.set(b.now.Add(creationTimeout), func() {
+		b.endCreation(w)
+		answer()
+	})
+	b.creations = append(b.creations, w)
+	return w
 }
 
 func (b *Broker) endCreation(w *creationWait) {

@@ -15,7 +15,7 @@ var handlers = map[kmsg.Key]handler{
 	kmsg.ApiVersions:             handleAPIVersions,
 	kmsg.OffsetForLeaderEpoch:    handleOffsetForLeaderEpoch,
 	kmsg.InitProducerID:          handleInitProducerID,
-	kmsg.CreateTopics:            handleByController,
+	kmsg.CreateTopics:            handleCreateTopics,
 	kmsg.DeleteTopics:            handleByController,
 	kmsg.CreatePartitions:        handleByController,
 	kmsg.AlterConfigs:            handleByController,

@@ -160,11 +160,16 @@ func (b *Broker) renewLease(until core.Time) {
 	}
 }
 
-// maybeJoin sends a heartbeat at once when the last log is open: nothing else is left to wait for.
-func (b *Broker) maybeJoin() {
-	if b.membership.opening == 0 && b.membership.epoch >= 0 {
+// opened goes on with what waited for the last log to be open: unfencing, whose heartbeat is sent at once, and new topics.
+func (b *Broker) opened() {
+	m := &b.membership
+	if m.opening > 0 {
+		return
+	}
+	if m.epoch >= 0 && !m.ready {
 		b.heartbeat()
 	}
+	b.wakeCreations()
 }
 
 // maybeReady emits Ready when the broker is unfenced and has all it was to open.

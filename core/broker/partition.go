@@ -115,7 +115,7 @@ func (b *Broker) onLogOpened(in LogOpened) {
 		return
 	}
 	b.membership.opening--
-	defer b.maybeJoin()
+	defer b.opened()
 	p := b.parts[in.Log]
 	if p == nil { // deleted while it was being opened
 		b.out.Add(DeleteLog{Log: in.Log})
