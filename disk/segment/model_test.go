@@ -62,18 +62,20 @@ func (s *logState) table(end int64) *log.Producers {
 
 // world is a Store under test with its model: cur is what each log is, next what the operation in progress makes of it.
 type world struct {
-	t     require.TestingT
-	d     *simdisk.Disk
-	s     *Store
-	cfg   log.Config
-	logs  map[int]*Log
-	cur   map[int]*logState
-	next  map[int]*logState
-	third *logState // what the log in question may be, too
-	state []byte    // of SaveState
-	nextS []byte    // while it is being saved
-	epoch int32
-	seqs  map[int64]int32
+	t      require.TestingT
+	d      *simdisk.Disk
+	s      *Store
+	cfg    log.Config
+	logs   map[int]*Log
+	cur    map[int]*logState
+	next   map[int]*logState
+	coin   bool
+	failed int64     // I/O errors before the last boot
+	third  *logState // what the log in question may be, too
+	state  []byte    // of SaveState
+	nextS  []byte    // while it is being saved
+	epoch  int32
+	seqs   map[int64]int32
 }
 
 func newWorld(t require.TestingT, d *simdisk.Disk, cfg log.Config) *world {
@@ -98,11 +100,17 @@ func (w *world) boot(fs disk.FS, lost bool) {
 	}
 	for n := range 4 {
 		if cur, next := w.cur[n], w.next[n]; cur != nil {
-			w.check(n, cur, next, found[part(n)], lost)
+			w.check(n, cur, next, found[part(n)], lost || w.ioErrors() > w.failed)
 		}
 	}
 	clear(w.next)
-	w.third = nil
+	w.third, w.failed = nil, w.ioErrors()
+}
+
+// ioErrors counts what may have taken away what was written.
+func (w *world) ioErrors() int64 {
+	fired := w.d.Stats().Fired
+	return fired[simdisk.IOError] + fired[simdisk.IOErrorStale]
 }
 
 // check compares a recovered log with what it was (cur) and what an interrupted operation was making of it (next).
@@ -194,6 +202,11 @@ func (w *world) do(n int, next *logState, f func() error) error {
 	}
 	if end := w.d.Run(func() { err = f() }); end != simdisk.Returned {
 		w.crash(end == simdisk.Cut, simdisk.Rule{})
+		return errCrashed
+	}
+	if errors.Is(err, ErrDiskFailed) { // the broker stops, and may be started again at once, or after the power was lost
+		w.coin = !w.coin
+		w.crash(w.coin, simdisk.Rule{})
 		return errCrashed
 	}
 	if err == nil && next != nil {
@@ -594,6 +607,12 @@ func TestModel(t *testing.T) {
 				w.d.AddRule(simdisk.Rule{
 					Op: simdisk.OpWrite, Path: "*.log", Nth: rapid.IntRange(1, 4).Draw(t, "calls"), Seed: rapid.Uint64().Draw(t, "seed"),
 					Effect: rapid.SampledFrom([]simdisk.Effect{simdisk.NoSpace, simdisk.IOError, simdisk.Short}).Draw(t, "how"),
+				})
+			},
+			"fail a sync": func(t *rapid.T) {
+				w.d.AddRule(simdisk.Rule{
+					Op: simdisk.OpSyncs, Nth: rapid.IntRange(1, 4).Draw(t, "calls"), Seed: rapid.Uint64().Draw(t, "seed"),
+					Effect: rapid.SampledFrom([]simdisk.Effect{simdisk.IOError, simdisk.IOErrorStale}).Draw(t, "how"),
 				})
 			},
 			"": func(t *rapid.T) { w.checkBounds() },
