@@ -131,6 +131,10 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 		return false, err
 	}
 	c.shop.discard(program)
+	if v.Seeds == 0 && !v.Killed {
+		fmt.Printf(row, e.ID, clip(e.Breaks, 44), "-", "0", "", "", "waits for worlds with "+strings.Join(e.Hints, ", "))
+		return true, nil
+	}
 	plain, sound := "", true
 	if c.control {
 		p, err := c.shop.run(c.plain, order{Hints: e.Hints, First: c.first, Count: v.Seeds, For: 4 * c.budget})

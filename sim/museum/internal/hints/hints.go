@@ -5,8 +5,10 @@ package hints
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
+	"lockstep/core/config"
 	"lockstep/sim"
 	"lockstep/sim/simdisk"
 )
@@ -14,11 +16,27 @@ import (
 // darkness is the power loss of all machines before the world is judged.
 const darkness = "power-loss-at-end"
 
+// Prefixes of hints.
+const (
+	brokersPrefix = "brokers-" // at least so many
+	topicPrefix   = "topic-"   // a topic has this setting
+)
+
 // Known says whether a hint means anything. A hint is the name of a fault, as
-// fault tables have it but with dashes for spaces; power-loss-at-end; or
-// several of these with | between, one of which is wanted.
+// fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
+// topic-SETTING; or several of these with | between, one of which is wanted.
 func Known(hint string) bool {
 	for _, name := range strings.Split(hint, "|") {
+		if n, ok := strings.CutPrefix(name, brokersPrefix); ok {
+			if _, err := strconv.Atoi(n); err == nil {
+				continue
+			}
+		}
+		if setting, ok := strings.CutPrefix(name, topicPrefix); ok {
+			if config.TopicDef(setting) != nil {
+				continue
+			}
+		}
 		if !slices.Contains(names, name) {
 			return false
 		}
@@ -53,6 +71,15 @@ func Match(p *sim.Plan, hints []string) bool {
 func has(p *sim.Plan, name string) bool {
 	if name == darkness {
 		return p.PowerLossAtEnd
+	}
+	if n, ok := strings.CutPrefix(name, brokersPrefix); ok {
+		least, err := strconv.Atoi(n)
+		return err == nil && len(p.Brokers) >= least
+	}
+	if setting, ok := strings.CutPrefix(name, topicPrefix); ok {
+		return slices.ContainsFunc(p.Topics, func(t sim.TopicPlan) bool {
+			return slices.ContainsFunc(t.Settings, func(s sim.Setting) bool { return s.Name == setting })
+		})
 	}
 	return slices.ContainsFunc(p.Faults, func(f sim.Fault) bool { return dashed(f.Name()) == name })
 }

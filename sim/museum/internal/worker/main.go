@@ -29,6 +29,9 @@ type Verdict struct {
 	Repeat  string
 }
 
+// barren is how many seeds in a row without what the hints want say that no world has it.
+const barren = 20_000
+
 // hang is how long a world may take before it counts as stuck in real time: one takes milliseconds.
 const hang = 90 * time.Second
 
@@ -89,7 +92,7 @@ func (w *worker) run() {
 func (w *worker) take() (uint64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
+	for range barren {
 		if w.verdict.Killed || time.Now().After(w.until) || w.count > 0 && w.begun >= w.count {
 			return 0, false
 		}
@@ -100,6 +103,7 @@ func (w *worker) take() (uint64, bool) {
 			return seed, true
 		}
 	}
+	return 0, false
 }
 
 func (w *worker) done(r *sim.Result, start time.Time) {
