@@ -284,3 +284,23 @@ func TestUnregister(t *testing.T) {
 	c.heartbeat(1)
 	require.Equal(t, "leader -1 isr []", c.state(p), "nothing is known of its disk")
 }
+
+// While a stopping broker is the only one in sync, nobody from outside the set takes over before it is fenced: it may hold a
+// lease and answer reads, and the new leader could commit without it.
+func TestStoppingBrokerKeepsItsPartitionUntilItIsFenced(t *testing.T) {
+	c := threeBrokers(t)
+	p := c.create("t", assigned([]int32{1, 2, 3}), configured("min.insync.replicas", "2"))
+	c.alter(c.proposal(p, 1))
+	require.Equal(t, "leader 1 isr [1] elr [2 3]", c.state(p))
+	stop := func() bool {
+		r := c.beat(1)
+		r.WantShutdown = true
+		return c.ask(r).(*kmsg.BrokerHeartbeatResponse).ShouldShutdown
+	}
+	require.False(t, stop())
+	require.Equal(t, "leader -1 isr [1] elr [2 3]", c.state(p))
+	c.heartbeat(2)
+	c.heartbeat(3)
+	require.True(t, stop())
+	require.Equal(t, "leader 2 isr [2] elr [3 1]", c.state(p))
+}
