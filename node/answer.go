@@ -39,6 +39,7 @@ type answer struct {
 
 // Write implements net.Answer.
 func (a *answer) Write(w net.Writer) error {
+	mark("answered")
 	if len(a.reads) > 0 {
 		if fetch, ok := a.msg.(*kmsg.FetchResponse); ok {
 			return a.writeFetch(w, fetch)

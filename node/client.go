@@ -29,6 +29,8 @@ type client struct {
 	conn     net.Conn
 	software string
 	stepped  uint64 // requests given to the core
+	peer     int32  // on the peers' listener: which broker this is
+	isPeer   bool   // it has said so
 }
 
 // request is a request that is not answered yet.
@@ -43,7 +45,9 @@ type request struct {
 
 // Admit implements net.Handler.
 func (c *client) Admit(head []byte, size int) (net.Admission, error) {
-	return c.decoder.Admit(head, size)
+	a, err := c.decoder.Admit(head, size)
+	a.Pipelined = a.Pipelined || c.decoder.Peer // peers know what they do
+	return a, err
 }
 
 // Frame implements net.Handler: it decodes and checks on the connection's goroutine, and passes the request on.
@@ -62,6 +66,9 @@ func (c *client) Frame(seq uint64, f net.Frame) error {
 	}
 	if v, ok := decoded.Msg.(*kmsg.ApiVersionsRequest); ok && v.Version >= 3 {
 		c.software = v.ClientSoftwareName + " " + v.ClientSoftwareVersion
+	}
+	if c.decoder.Peer && c.stepped == 0 {
+		c.peer, c.isPeer = peerOf(decoded.ClientID)
 	}
 	r.coreSeq = c.stepped
 	c.stepped++
@@ -89,5 +96,8 @@ func (c *client) Closed(err error) {
 	}
 	if c.stepped > 0 {
 		c.node.inbox.put(broker.ConnClosed{Conn: broker.ConnID(c.conn.ID())})
+	}
+	if c.isPeer {
+		c.node.inbox.put(broker.PeerClosed{Peer: c.peer})
 	}
 }

@@ -204,6 +204,7 @@ func (x *executor) append(q *queue, jobs []job) {
 		x.in.put(broker.AppendFailed{Log: q.id, End: end, Err: err})
 		return
 	}
+	mark("appended")
 	end := batches[len(batches)-1].NextOffset()
 	x.in.put(broker.Written{Log: q.id, End: end, Rolled: rolled})
 	if q.flush.appended(batches, sync || rolled) {

@@ -71,6 +71,7 @@ func (l *loop) run(quit <-chan struct{}) {
 		if events == nil && !l.sleep(quit) {
 			return
 		}
+		mark("step")
 		now := l.now()
 		for i := range events {
 			l.step(events[i], now)

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	gonet "net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/quorum"
 	"lockstep/net/kafka"
@@ -30,13 +32,49 @@ const (
 	peerTimeout = 30 * time.Second
 )
 
+// peerClientID, with the broker's number, is the client id in requests to peers.
+const peerClientID = "lockstep-peer-"
+
+// peerOf returns which peer a client id names.
+func peerOf(clientID string) (id int32, ok bool) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(clientID, peerClientID), 10, 32)
+	return int32(n), err == nil && strings.HasPrefix(clientID, peerClientID)
+}
+
 var (
 	errUnknownPeer = errors.New("address of the peer is not known")
 	errBackoff     = errors.New("the peer could not be reached a moment ago")
 )
 
-// peers calls other brokers: one connection each, on which calls follow each
-// other without waiting. Every call is answered, if only by an error.
+// lane is one of the connections to a peer. Answers on a connection leave in the
+// order of its requests, so what may wait long for its answer has its own: a
+// heartbeat must not queue behind a fetch that waits for data.
+type lane int
+
+const (
+	control       lane = iota // everything else
+	metadataFetch             // of the metadata log, snapshots included
+	dataFetch
+	lanes
+)
+
+func laneOf(req kmsg.Request) lane {
+	switch r := req.(type) {
+	case *kmsg.FetchRequest:
+		for i := range r.Topics {
+			if core.TopicID(r.Topics[i].TopicID) == core.MetadataPartition.Topic || r.Topics[i].Topic == core.MetadataTopic {
+				return metadataFetch
+			}
+		}
+		return dataFetch
+	case *kmsg.FetchSnapshotRequest:
+		return metadataFetch
+	}
+	return control
+}
+
+// peers calls other brokers, over a connection for each lane, on which calls follow
+// each other without waiting. Every call is answered, if only by an error.
 type peers struct {
 	in     *inbox
 	log    *slog.Logger
@@ -44,22 +82,27 @@ type peers struct {
 
 	mu     sync.Mutex
 	addrs  map[int32]string
-	peers  map[int32]*peer
+	peers  map[peerLane]*peer
 	closed bool
 	work   sync.WaitGroup
 }
 
 func newPeers(self int32, voters []quorum.Voter, in *inbox, lg *slog.Logger) *peers {
-	p := &peers{in: in, log: lg, client: "lockstep-" + strconv.Itoa(int(self)), addrs: map[int32]string{}, peers: map[int32]*peer{}}
+	p := &peers{in: in, log: lg, client: peerClientID + strconv.Itoa(int(self)), addrs: map[int32]string{}, peers: map[peerLane]*peer{}}
 	for _, v := range voters {
 		p.addrs[v.ID] = gonet.JoinHostPort(v.Host, strconv.Itoa(int(v.Port)))
 	}
 	return p
 }
 
-// peer is one other broker. Its fields are guarded by peers.mu.
+type peerLane struct {
+	id   int32
+	lane lane
+}
+
+// peer is one lane to another broker. Its fields are guarded by peers.mu.
 type peer struct {
-	id      int32
+	peerLane
 	queue   []broker.Call // not sent yet
 	running bool          // a goroutine has the queue
 	conn    *peerConn
@@ -76,10 +119,11 @@ func (p *peers) call(c broker.Call) {
 		p.fail(c, errUnknownPeer)
 		return
 	}
-	t := p.peers[c.Peer]
+	to := peerLane{c.Peer, laneOf(c.Msg)}
+	t := p.peers[to]
 	if t == nil {
-		t = &peer{id: c.Peer}
-		p.peers[c.Peer] = t
+		t = &peer{peerLane: to}
+		p.peers[to] = t
 	}
 	if t.conn == nil && time.Now().Before(t.retryAt) {
 		p.fail(c, errBackoff)

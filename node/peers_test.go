@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/quorum"
 	"lockstep/core/record"
@@ -135,10 +136,10 @@ func TestEveryCallIsAnswered(t *testing.T) {
 	held := kmsg.NewPtrFetchSnapshotRequest()
 	held.Version = 1
 	p.call(broker.Call{Token: 101, Peer: 2, Msg: held})
-	require.Eventually(t, func() bool { return s.Conns() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Conns() == int(lanes) }, 10*time.Second, time.Millisecond)
 	shutdown(s)
 	gone := map[broker.Token]bool{}
-	for range 2 {
+	for !gone[101] {
 		switch x := nextInput(t, in).(type) {
 		case broker.Answer:
 			require.Error(t, x.Err)
@@ -148,6 +149,9 @@ func TestEveryCallIsAnswered(t *testing.T) {
 		}
 	}
 	require.True(t, gone[101])
+	for in.len() > 0 { // one for each lane
+		require.IsType(t, broker.PeerClosed{}, nextInput(t, in))
+	}
 
 	// It comes back.
 	s = startPeer(t, addr.String())
@@ -157,4 +161,24 @@ func TestEveryCallIsAnswered(t *testing.T) {
 		a, ok := nextInput(t, in).(broker.Answer)
 		return ok && a.Err == nil && a.Token == 103
 	}, 10*time.Second, time.Millisecond)
+}
+
+func TestLanes(t *testing.T) {
+	metadata, data := kmsg.NewPtrFetchRequest(), kmsg.NewPtrFetchRequest()
+	metadata.Topics = []kmsg.FetchRequestTopic{{TopicID: core.MetadataPartition.Topic}}
+	data.Topics = []kmsg.FetchRequestTopic{{TopicID: [16]byte{1, 2}}}
+	require.Equal(t, metadataFetch, laneOf(metadata))
+	require.Equal(t, metadataFetch, laneOf(kmsg.NewPtrFetchSnapshotRequest()))
+	require.Equal(t, dataFetch, laneOf(data))
+	require.Equal(t, control, laneOf(vote()))
+}
+
+func TestPeerOf(t *testing.T) {
+	id, ok := peerOf(peerClientID + "12")
+	require.True(t, ok)
+	require.Equal(t, int32(12), id)
+	for _, bad := range []string{"", "12", peerClientID, peerClientID + "x", "client"} {
+		_, ok := peerOf(bad)
+		require.False(t, ok, bad)
+	}
 }

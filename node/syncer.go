@@ -113,6 +113,7 @@ func (s *syncer) round(wanted []*segment.Log) error {
 		return err
 	}
 	s.metrics.synced(time.Since(began))
+	mark("synced")
 	ends := r.Finish()
 	inputs := make([]broker.Input, len(ends))
 	for i, e := range ends {

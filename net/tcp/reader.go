@@ -47,6 +47,9 @@ func (c *conn) readFrame() error {
 	if err != nil {
 		return err
 	}
+	if err := fail("frame"); err != nil {
+		return err
+	}
 	head := c.in[c.inR+prefixSize : c.inR+prefixSize+net.HeadSize]
 	adm, err := c.handler.Admit(head, size)
 	if err != nil {

@@ -139,6 +139,9 @@ func (s *Server) admit(sock *gonet.TCPConn) {
 		sock.SetReadBuffer(s.cfg.RecvBuffer)
 	}
 	c, err := newConn(lastID.Add(1), s, sock, host)
+	if err == nil {
+		err = fail("accept")
+	}
 	if err != nil || !s.add(c) {
 		sock.Close()
 		return

@@ -140,6 +140,9 @@ func (c *conn) wrote(n int) {
 
 // writeBatch sends answers. last says that the connection ends after them.
 func (w *writer) writeBatch(batch []slot) (last bool, err error) {
+	if err := fail("write"); err != nil {
+		return false, err
+	}
 	for _, s := range batch {
 		if s.answer != nil {
 			if err := s.answer.Write(w); err != nil {
