@@ -142,7 +142,7 @@ func (x *wire) call(req kmsg.Request, done func(kmsg.Response)) {
 
 func (x *wire) write(req kmsg.Request, done func(kmsg.Response), due Time) {
 	x.next++
-	frame := kafka.AppendRequest(x.client.w.takeBuf(), x.next, x.client.name, req)
+	frame := kafka.AppendRequest(x.client.w.takeBufFor(req), x.next, x.client.name, req)
 	if p, ok := req.(*kmsg.ProduceRequest); ok && p.Acks == 0 {
 		x.conn.send(dialer, frame)
 		done(nil)

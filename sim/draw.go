@@ -13,7 +13,7 @@ func Draw(s uint64) *Plan {
 	c := seed.New(s, seed.Label("plan"))
 	p := &Plan{Seed: s}
 	p.Duration = time.Duration(c.Skewed(int64(2*time.Second), int64(40*time.Second)))
-	p.Net = NetPlan{Latency: c.Skewed(20*microsecond, millisecond), Jitter: c.Skewed(0, 20*millisecond)}
+	p.Net = NetPlan{Latency: c.Skewed(20*microsecond, millisecond), Jitter: c.Skewed(10*microsecond, 20*millisecond)}
 	if c.Chance(300) {
 		p.Net.Split = c.Intn(200)
 	}
@@ -43,7 +43,7 @@ func drawTopics(p *Plan, c seed.Stream) {
 			t.Settings = append(t.Settings, Setting{name, strconv.FormatInt(v, 10)})
 		}
 		if c.Chance(850) {
-			set("segment.bytes", c.Skewed(600, 200_000))
+			set("segment.bytes", c.Skewed(2000, 500_000))
 		}
 		if c.Chance(300) {
 			set("segment.ms", c.Skewed(50, 10_000))
@@ -77,7 +77,7 @@ func between(c *seed.Stream, lo, hi int64) (int64, int64) {
 }
 
 func drawClients(p *Plan, c seed.Stream) {
-	pace := time.Duration(c.Skewed(int64(20*time.Millisecond), int64(3*time.Second)))
+	pace := time.Duration(c.Skewed(int64(50*time.Millisecond), int64(4*time.Second)))
 	for kind, most := range [numClientKinds]int64{4, 3, 2, 1, 1} {
 		n := int(c.Skewed(0, most))
 		if kind == int(Producer) {
@@ -92,9 +92,9 @@ func drawClients(p *Plan, c seed.Stream) {
 func drawClient(p *Plan, kind ClientKind, s uint64, pace time.Duration) ClientPlan {
 	c := seed.New(s, seed.Label("draw"))
 	cl := ClientPlan{Kind: kind, Seed: s, Timeout: time.Duration(c.Skewed(int64(200*time.Millisecond), int64(10*time.Second)))}
-	lo, hi := between(&c, int64(2*time.Millisecond), int64(pace))
+	lo, hi := between(&c, int64(5*time.Millisecond), int64(pace))
 	cl.Think = [2]time.Duration{time.Duration(lo), time.Duration(hi)}
-	cl.Start = time.Duration(c.Skewed(0, int64(p.Duration)/2))
+	cl.Start = time.Duration(c.Below(uint64(p.Duration) / 2))
 	if c.Chance(500) {
 		cl.Version = 1 + c.Intn(18)
 	}
@@ -111,7 +111,7 @@ func drawClient(p *Plan, kind ClientKind, s uint64, pace time.Duration) ClientPl
 		drawProducer(&cl, &c)
 	case Consumer:
 		cl.Session = c.Chance(700)
-		cl.MaxWait = time.Duration(c.Skewed(0, int64(time.Second)))
+		cl.MaxWait = time.Duration(c.Skewed(int64(time.Millisecond), int64(2*time.Second)))
 		cl.MinBytes = int32(c.Skewed(0, 5000))
 		cl.MaxBytes = int32(c.Skewed(100, 1<<20))
 		cl.PartitionBytes = int32(c.Skewed(100, 1<<20))
@@ -136,9 +136,9 @@ func drawProducer(cl *ClientPlan, c *seed.Stream) {
 	}
 	cl.InFlight = 1 + c.Intn(5)
 	cl.Spread = 1 + c.Intn(3)
-	lo, hi := between(c, 1, c.Skewed(2, 30))
+	lo, hi := between(c, 1, c.Skewed(1, 30))
 	cl.Records = [2]int{int(lo), int(hi)}
-	lo, hi = between(c, 8, c.Skewed(100, 3000))
+	lo, hi = between(c, 8, c.Skewed(16, 2000))
 	cl.Bytes = [2]int{int(lo), int(hi)}
 	if c.Chance(80) {
 		cl.Codec = int8(1 + c.Intn(4))

@@ -125,7 +125,7 @@ func (h *host) pump(q *logQueue) {
 		return
 	}
 	q.busy = true
-	x := h.later(h.cost()+h.chance.Skewed(0, 50*microsecond)+q.pause, evDone)
+	x := h.later(h.cost()+h.chance.Skewed(microsecond, 100*microsecond)+q.pause, evDone)
 	x.more = q
 	q.pause = 0
 }
@@ -450,7 +450,7 @@ func (h *host) beginSync() {
 		return
 	}
 	s.running = true
-	h.later(h.cost()+h.chance.Skewed(0, 100*microsecond), evSyncRun)
+	h.later(h.cost()+h.chance.Skewed(microsecond, 100*microsecond), evSyncRun)
 }
 
 // runSync is the moment at which the disk really syncs.

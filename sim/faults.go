@@ -63,12 +63,12 @@ func (m *misfortune) strike(h *host) bool {
 		if !h.up {
 			return false
 		}
-		h.paused = w.now + int64(f.For)
+		h.paused = max(h.paused, w.now+int64(f.For)) // never earlier than it was: what waits for it keeps its order
 	case DiskRule:
 		h.disk.AddRule(f.Rule) // whether it happens is counted in the end
 		return false
 	case DiskFull:
-		h.disk.SetCapacity(h.disk.Used() + chance.Skewed(1, 100_000))
+		h.disk.SetCapacity(h.disk.Used() + chance.Skewed(1000, 200_000))
 		w.after(int64(f.For), m, evHeal)
 	case BitRot:
 		return h.disk.Rot([]string{"*", "*.log", "*.index", "*-?/*"}[chance.Intn(4)], &chance)
@@ -155,7 +155,7 @@ func (w *world) healAll() {
 	for _, h := range w.hosts {
 		h.disk.ClearRules()
 		h.disk.SetCapacity(0)
-		h.paused = min(h.paused, w.now)
+		h.wallOff = 0
 		if !h.up && h.restart == nil {
 			h.restart = w.after(millisecond, h, evStart)
 		}

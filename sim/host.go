@@ -167,7 +167,7 @@ func (h *host) boot() {
 		return
 	}
 	h.inBoot = false
-	e := h.later(h.cost()+h.chance.Skewed(0, 20*millisecond), evBooted)
+	e := h.later(h.cost()+h.chance.Skewed(100*microsecond, 20*millisecond), evBooted)
 	e.more = boot
 	if h.bootErr == nil {
 		h.core = h.newBroker(boot)

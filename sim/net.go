@@ -84,7 +84,7 @@ func (n *network) dial(from endpoint, lane, client int, to *host) *conn {
 func (c *conn) latency() Time {
 	l := c.net.plan.Latency + c.net.slow
 	if c.net.plan.Jitter > 0 {
-		l += c.chance.Skewed(0, c.net.plan.Jitter)
+		l += c.chance.Skewed(c.net.plan.Jitter>>6, c.net.plan.Jitter)
 	}
 	return l
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"lockstep/core"
@@ -32,6 +33,7 @@ type truth struct {
 	topic   string
 	weak    bool     // may lose what is not synced though it was acknowledged
 	batches []stored // what was appended, oldest first
+	values  []int64  // of all records that batches hold, in their order
 	written int64    // end of what is surely in the page cache
 	durable int64    // end of what was reported as durable
 	shown   int64    // the highest high watermark that a client was told
@@ -40,11 +42,11 @@ type truth struct {
 	gone    bool     // deleted
 }
 
-// stored is one batch that was appended, with the bytes that were to be stored.
+// stored is one batch that was appended.
 type stored struct {
 	base, next int64
 	crc        uint32
-	batch      record.Batch
+	op         int32 // the operation that sent it, -1 if it does not say
 }
 
 func (o *oracle) init() {
@@ -74,18 +76,18 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		o.order = append(o.order, t)
 		o.ids[topic] = q.id.Topic
 	}
-	harmed := h.harmed(t.name())
+	harmed, must := h.harmed(t.name()), h.undamaged(t.name(), t.durable)
 	if err != nil {
 		t.aside = true
 		h.w.stats.SetAside++
-		if !harmed && !h.errors() {
+		if !harmed && !h.failedCalls() {
 			h.w.fail("false alarm", "%s is reported as damaged and is not: %v", t.name(), err)
 		}
 		return
 	}
 	t.aside = false
-	if s.End < t.durable && !harmed {
-		h.w.fail("durable lost", "%s ends at %d after recovery; up to %d was synced", t.name(), s.End, t.durable)
+	if s.End < must {
+		h.w.fail("durable lost", "%s ends at %d after recovery; up to %d was synced and is not damaged", t.name(), s.End, must)
 		return
 	}
 	if s.End < t.written && !harmed && !h.errors() {
@@ -111,6 +113,9 @@ func (t *truth) cut(h *host, end int64) {
 	if i < len(t.batches) && t.batches[i].base < end {
 		h.w.fail("torn", "%s ends at %d, inside the batch at %d", t.name(), end, t.batches[i].base)
 	}
+	for _, s := range t.batches[i:] {
+		t.values = t.values[:max(0, len(t.values)-int(s.next-s.base))]
+	}
 	t.batches = t.batches[:i]
 	t.written = min(t.written, end)
 }
@@ -122,7 +127,7 @@ func (o *oracle) appending(h *host, q *logQueue, batches []record.Batch) {
 			h.w.fail("gap", "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
 			return
 		}
-		t.batches = append(t.batches, stored{b.BaseOffset(), b.NextOffset(), crcOf(b), b})
+		t.batches = append(t.batches, stored{b.BaseOffset(), b.NextOffset(), crcOf(b), t.remember(h.w, b)})
 	}
 }
 
@@ -261,10 +266,28 @@ func (h *host) harmed(log string) bool {
 	return false
 }
 
-// errors says that disk calls have failed, so that what was written need not be there.
-func (h *host) errors() bool {
+// undamaged is the end of what must be there of a log, of which everything up to end was synced: what comes
+// before the first of its segments that a rule has damaged. Damage to other files takes no record away (rule 15): it is
+// reported, or they are made anew.
+func (h *host) undamaged(log string, end int64) int64 {
+	for _, d := range h.disk.Damages() {
+		dir, file, _ := strings.Cut(d.Name, "/")
+		if base, isLog := strings.CutSuffix(file, ".log"); isLog && dir == log {
+			if n, err := strconv.ParseInt(base, 10, 64); err == nil {
+				end = min(end, n)
+			}
+		}
+	}
+	return end
+}
+
+// errors says that syncs may have failed, so that what was written need not be there.
+func (h *host) errors() bool { return h.disk.Stats().Fired[simdisk.IOError] > 0 }
+
+// failedCalls says that disk calls have failed, so that a log may not have been readable.
+func (h *host) failedCalls() bool {
 	s := h.disk.Stats()
-	return s.Fired[simdisk.IOError]+s.Fired[simdisk.RotRead]+s.Fired[simdisk.NoSpace]+s.Refused > 0
+	return s.Fired[simdisk.IOError]+s.Fired[simdisk.Short]+s.Fired[simdisk.NoSpace]+s.Refused > 0
 }
 
 func (w *world) harmed(log string) bool {
@@ -314,20 +337,35 @@ func (o *oracle) label(id core.Partition) string {
 	return id.String()
 }
 
+// remember notes the values of a batch's records, and returns which operation sent it.
+func (t *truth) remember(w *world, b record.Batch) int32 {
+	sender := int32(-1)
+	if t.id == core.MetadataPartition {
+		return sender
+	}
+	for r, err := range b.Records(&w.codecs, record.Limits{}) {
+		v, ok := readValue(r.Value)
+		if err != nil || !ok {
+			v = linearizability.NoValue
+		}
+		if op, n := binary.Uvarint(r.Key); n > 0 {
+			sender = int32(op)
+		}
+		t.values = append(t.values, v)
+	}
+	return sender
+}
+
 // records returns all records that a log ever held and did not lose, also those
 // that were deleted since. It notes which operations have written them.
 func (t *truth) records(w *world) []linearizability.Record {
-	var out []linearizability.Record
+	out := make([]linearizability.Record, 0, len(t.values))
 	for _, s := range t.batches {
-		for r, err := range s.batch.Records(&w.codecs, record.Limits{}) {
-			v, ok := readValue(r.Value)
-			if err != nil || !ok {
-				v = linearizability.NoValue
-			}
-			if op, n := binary.Uvarint(r.Key); n > 0 && op < uint64(len(w.history.Ops)) {
-				w.came[op] = true
-			}
-			out = append(out, linearizability.Record{Offset: r.Offset, Value: v})
+		for at := s.base; at < s.next; at++ {
+			out = append(out, linearizability.Record{Offset: at, Value: t.values[len(out)]})
+		}
+		if s.op >= 0 {
+			w.came[uint64(s.op)] = true
 		}
 	}
 	return out

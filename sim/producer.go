@@ -261,8 +261,9 @@ func (p *producer) build(b *outgoing) []byte {
 		bb.ProducerID, bb.ProducerEpoch, bb.BaseSequence = p.pid, p.epoch, b.sequence
 	}
 	wall := p.w.wall()
+	size := int(p.chance.Between(int64(p.plan.Bytes[0]), int64(p.plan.Bytes[1])))
+	bb.Grow(len(b.values) * (size + 16))
 	for i, v := range b.values {
-		size := int(p.chance.Between(int64(p.plan.Bytes[0]), int64(p.plan.Bytes[1])))
 		p.scratch = appendValue(p.scratch[:0], v, size)
 		r := record.Record{Timestamp: wall, Value: p.scratch}
 		if i == 0 && b.op >= 0 {
@@ -365,7 +366,7 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 		code == kerr.InconsistentTopicID.Code:
 		delete(p.meta.topics, p.w.plan.Topics[l.topic].Name)
 		p.fallible(l, b, code)
-	case retriable(code):
+	case retriable(code), code == kerr.InvalidTimestamp.Code: // the broker's wall clock has jumped
 		p.fallible(l, b, code)
 	default:
 		p.w.fail("protocol", "%s: Produce to %s-%d: %v", p.name, p.w.plan.Topics[l.topic].Name, l.partition, err)

@@ -37,6 +37,23 @@ func (w *world) takeBuf() []byte {
 	return make([]byte, 0, 512)
 }
 
+// takeBufFor returns an empty buffer that is large enough for a request. Those of Produce are never given back: what
+// brokers store refers to them.
+func (w *world) takeBufFor(req kmsg.Request) []byte {
+	p, ok := req.(*kmsg.ProduceRequest)
+	if !ok {
+		return w.takeBuf()
+	}
+	n := 100
+	for i := range p.Topics {
+		n += 40
+		for j := range p.Topics[i].Partitions {
+			n += 20 + len(p.Topics[i].Partitions[j].Records)
+		}
+	}
+	return make([]byte, 0, n)
+}
+
 // giveBuf takes a frame back that nothing refers to any more.
 func (w *world) giveBuf(b []byte) {
 	if cap(b) >= 512 && len(w.scratch.bufs) < 64 {

@@ -283,7 +283,8 @@ func (h *host) readFailed(r *broker.Read, p *kmsg.FetchResponseTopicPartition, e
 	h.w.event(h.lane, "log", "read: "+err.Error())
 	switch {
 	case errors.Is(err, segment.ErrOffsetOutOfRange):
-		p.ErrorCode = kerr.OffsetOutOfRange.Code
+		// The log's start is moving, and the core has not heard of it. To say so here would be to show a
+		// start that the next answer takes back: this one holds nothing, and the client asks again.
 	case errors.Is(err, segment.ErrNoLog), errors.Is(err, segment.ErrClosed):
 		p.ErrorCode = kerr.NotLeaderForPartition.Code
 	default:

@@ -61,10 +61,14 @@ func (s *Stream) Chance(perMille int) bool { return s.Below(1000) < uint64(perMi
 // Float draws from [0, 1).
 func (s *Stream) Float() float64 { return float64(s.Uint64()>>11) / (1 << 53) }
 
-// Skewed draws from [lo, hi] so that every order of magnitude is about as
-// likely as any other, by integer arithmetic alone (floating-point logarithms
-// may differ in the last bit from machine to machine).
+// Skewed draws from [lo, hi], 0 <= lo, so that every order of magnitude (every number of binary digits) is as likely
+// as any other. It is integer arithmetic alone: logarithms may differ in the last bit from machine to machine.
 func (s *Stream) Skewed(lo, hi int64) int64 {
-	n := uint64(hi-lo) + 1
-	return lo + int64(s.Below(1+s.Below(n)>>s.Below(uint64(bits.Len64(n)))))
+	least, most := bits.Len64(uint64(lo)), bits.Len64(uint64(hi))
+	digits := least + s.Intn(most-least+1)
+	from, to := int64(0), int64(0)
+	if digits > 0 {
+		from, to = 1<<(digits-1), 1<<digits-1
+	}
+	return s.Between(max(lo, from), min(hi, to))
 }

@@ -43,11 +43,11 @@ type Stats struct {
 	KeptSectors int64
 }
 
-// Damage is one place where a rule or Rot changed what was stored.
+// Damage is one place where a rule or Rot changed what was stored, or, once, what was read.
 type Damage struct {
 	Name   string // of the file, when it was damaged
 	Off, N int64
-	Effect Effect // Rot or Misdirect
+	Effect Effect // Rot, RotRead or Misdirect
 }
 
 // Disk is one device with one directory tree. It outlives processes and power losses.
@@ -181,7 +181,7 @@ func (d *Disk) TakeCost() time.Duration {
 // Stats returns the counts so far.
 func (d *Disk) Stats() Stats { return d.stats }
 
-// Damages returns every place that rules and Rot have changed at rest.
+// Damages returns every place that rules and Rot have changed.
 func (d *Disk) Damages() []Damage { return d.damages }
 
 // Hash returns a running hash of every call made and of every power loss: what was called, where, how much, and how it ended.

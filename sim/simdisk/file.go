@@ -44,7 +44,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	d.cost += d.costs.PerKB * time.Duration(n) / 1024
 	d.mix(uint64(off)<<20 ^ uint64(n))
 	if s.effect == RotRead && n > 0 {
-		p[s.chance.Intn(n)] ^= 1 << s.chance.Intn(8)
+		at := s.chance.Intn(n)
+		p[at] ^= 1 << s.chance.Intn(8)
+		d.damages = append(d.damages, Damage{Name: f.name, Off: off + int64(at), N: 1, Effect: RotRead})
 	}
 	f.m.finish(s)
 	if n < len(p) {
