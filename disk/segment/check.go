@@ -68,6 +68,9 @@ func (l *Log) Verify() error {
 		sizes[i] = seg.size
 	}
 	damage, gaps := l.damage, l.cfg.Compact
+	if l.deleted {
+		damage = ErrNoLog
+	}
 	l.mu.Unlock()
 	if damage != nil {
 		return damage

@@ -106,4 +106,3 @@ func segments(l *Log) (bases []int64) {
 	}
 	return bases
 }
-

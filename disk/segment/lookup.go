@@ -22,7 +22,20 @@ var notFound = TimeResult{Offset: -1, Timestamp: -1, LeaderEpoch: record.NoLeade
 // timestamp is at least the given one (milliseconds), or with MaxTimestamp the
 // first of those with the largest. Records are decompressed where need be, with Options.Decompressor.
 func (l *Log) LookupTime(timestamp, limit int64) (TimeResult, error) {
-	v := l.view(limit)
+	for {
+		v, err := l.view(limit)
+		if err != nil {
+			return notFound, err
+		}
+		r, err := l.lookup(timestamp, v)
+		if err == nil || !v.isCut() {
+			return r, err
+		}
+	}
+}
+
+// lookup is LookupTime on one view of the log.
+func (l *Log) lookup(timestamp int64, v view) (TimeResult, error) {
 	if timestamp == MaxTimestamp {
 		latest, err := l.latestTimestamp(v)
 		if err != nil || latest < 0 {
@@ -46,16 +59,29 @@ type view struct {
 	sizes, ends  []int64
 }
 
-func (l *Log) view(limit int64) view {
+func (l *Log) view(limit int64) (view, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.deleted {
+		return view{}, fmt.Errorf("look up in %s: %w", l.dir, ErrNoLog)
+	}
 	v := view{start: l.start, limit: min(limit, l.end)}
 	for i, seg := range l.segs {
 		if end := l.endOf(i); end > v.start && seg.base < v.limit {
 			v.segs, v.sizes, v.ends = append(v.segs, seg), append(v.sizes, seg.size), append(v.ends, end)
 		}
 	}
-	return v
+	return v, nil
+}
+
+// isCut says that the log was truncated, or its start moved, since.
+func (v *view) isCut() bool {
+	for i, seg := range v.segs {
+		if seg.isCut(v.sizes[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // latestOf returns the latest timestamp of a segment's batches.

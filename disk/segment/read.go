@@ -26,8 +26,8 @@ func (l *Log) Read(from, limit int64, maxBytes int32, atLeastOne bool) (Span, er
 			from = q.segEnd // a gap reached to the segment's end
 			continue
 		}
-		if err != nil && q.seg.isRemoved() {
-			continue // the log was cut or its start moved: look again
+		if err != nil && q.seg.isCut(q.size) {
+			continue // what looks like damage is a truncation, or the start moved: look again
 		}
 		return span, err
 	}

@@ -69,6 +69,14 @@ func (seg *segment) isRemoved() bool {
 	return seg.removed
 }
 
+// isCut says that the segment is not any more what it was when it had a size: it
+// was truncated or removed. A read that fails meanwhile has not met damage.
+func (seg *segment) isCut(size int64) bool {
+	seg.log.mu.Lock()
+	defer seg.log.mu.Unlock()
+	return seg.removed || seg.size < size
+}
+
 // add counts a batch that is written at the segment's end, and adds to the index what it asks for. l.mu is held.
 func (seg *segment) add(base int64, size int, maxTimestamp int64, interval int64) {
 	if seg.sinceEntry >= interval && seg.size > 0 && len(seg.pending) < maxPending {

@@ -94,13 +94,24 @@ func ReadMany(reqs []ReadRequest, maxBytes int32, out []ReadResult) []ReadResult
 // ReadBatches reads whole batches, from the one that holds from on, that end at or below limit: about maxBytes of
 // them, at least one, none if there is none. Every CRC is checked; a wrong one is ErrCorrupt (rule 17).
 func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, error) {
-	span, err := l.Read(from, limit, maxBytes, true)
-	if err != nil || span.Len == 0 {
-		return nil, err
+	for {
+		span, err := l.Read(from, limit, maxBytes, true)
+		if err != nil || span.Len == 0 {
+			return nil, err
+		}
+		batches, err := span.parse()
+		cut := err != nil && span.seg.isCut(span.Off+int64(span.Len))
+		span.Release()
+		if !cut {
+			return batches, err
+		}
 	}
-	defer span.Release()
-	buf := make([]byte, span.Len)
-	if err := span.ReadInto(buf); err != nil {
+}
+
+// parse reads and parses the span's batches.
+func (s *Span) parse() ([]record.Batch, error) {
+	buf := make([]byte, s.Len)
+	if err := s.ReadInto(buf); err != nil {
 		return nil, err
 	}
 	batches, used, err := record.ParseAll(buf)
@@ -108,7 +119,7 @@ func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, er
 		err = record.ErrTruncated
 	}
 	if err != nil {
-		return nil, corrupt(span.seg.name(logExt), span.Off+int64(used), "%v", err)
+		return nil, corrupt(s.seg.name(logExt), s.Off+int64(used), "%v", err)
 	}
 	return batches, nil
 }

@@ -179,7 +179,7 @@ func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
 func (l *Log) noteCut(c cut) error {
 	j := l.store.journal
 	l.mu.Lock()
-	l.gen++ // what a round captured before is neither to be noted nor to be reported
+	l.gen++                       // what a round captured before is neither to be noted nor to be reported
 	if l.noted.off >= c.end.off { // if equal, the segment that it names may be one that goes
 		l.noted = c.end
 		j.note(l.id, c.end)
