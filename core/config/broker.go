@@ -73,6 +73,20 @@ type BrokerConfig struct {
 	OffsetsPartitions   int32 // offsets.topic.num.partitions
 	OffsetsReplication  int16 // offsets.topic.replication.factor; -1: three, or as many as there are brokers
 	OffsetsSegmentBytes int32 // offsets.topic.segment.bytes
+
+	OffsetsMetadataMaxBytes       int32         // offset.metadata.max.bytes
+	OffsetsRetention              time.Duration // offsets.retention.minutes
+	OffsetsRetentionCheckInterval time.Duration // offsets.retention.check.interval.ms
+
+	GroupInitialRebalanceDelay     time.Duration // group.initial.rebalance.delay.ms
+	GroupMinSessionTimeout         time.Duration // group.min.session.timeout.ms
+	GroupMaxSessionTimeout         time.Duration // group.max.session.timeout.ms
+	GroupMaxSize                   int32         // group.max.size
+	GroupConsumerHeartbeatInterval time.Duration // group.consumer.heartbeat.interval.ms
+	GroupConsumerSessionTimeout    time.Duration // group.consumer.session.timeout.ms
+	GroupConsumerMaxSize           int32         // group.consumer.max.size
+	GroupConsumerAssignors         []string      // group.consumer.assignors
+	GroupConsumerMigration         string        // group.consumer.migration.policy
 }
 
 // Check reports what settings contradict each other. The time bounds are those that leases rest on.
@@ -88,6 +102,11 @@ func (c *BrokerConfig) Check() error {
 	case 2*c.QuorumFetchWait > c.ElectionTimeout:
 		return errors.New("controller.quorum.fetch.wait.max.ms must be at most half of controller.quorum.election.timeout.ms, " +
 			"or a leader seems dead between two fetches")
+	case c.GroupMinSessionTimeout > c.GroupMaxSessionTimeout:
+		return errors.New("group.min.session.timeout.ms must not be above group.max.session.timeout.ms")
+	case c.GroupConsumerHeartbeatInterval >= c.GroupConsumerSessionTimeout:
+		return errors.New("group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms, or every member " +
+			"is thrown out between two heartbeats")
 	case len(c.Listeners) == 0:
 		return errors.New("listeners must not be empty")
 	}

@@ -15,7 +15,7 @@ var brokerDefs = newTable(append(ownDefs(), topicDefaultDefs()...))
 
 // ownDefs are the settings that BrokerConfig holds.
 func ownDefs() []*Def {
-	return slices.Concat(identityDefs(), topicCreationDefs(), limitDefs(), clusterDefs(), offsetsDefs())
+	return slices.Concat(identityDefs(), topicCreationDefs(), limitDefs(), clusterDefs(), offsetsDefs(), groupDefs())
 }
 
 func identityDefs() []*Def {

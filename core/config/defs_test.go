@@ -17,7 +17,7 @@ import (
 
 // other is, for each type of value, texts of which at least one is valid and not the default.
 var others = []string{"true", "false", "2000", "1000000000", "3", "12345", "0.25", "LogAppendTime", "some-text", "compact", "-1",
-	"PLAINTEXT://10.0.0.1:1", "7@h:1", "100000"}
+	"PLAINTEXT://10.0.0.1:1", "7@h:1", "100000", "range", "disabled"}
 
 func otherValue(t *testing.T, d *Def) string {
 	for _, s := range others {
@@ -176,6 +176,11 @@ func TestCheckStatic(t *testing.T) {
 		{"broker.session.timeout.ms", "500", "must be above broker.lease.ms"},
 		{"replica.lag.time.max.ms", "4000", "at least twice"},
 		{"default.replication.factor", "0", "-1 or at least 1"},
+		{"group.consumer.assignors", "sticky", "not one of uniform, range"},
+		{"group.consumer.assignors", "range,range", "twice"},
+		{"group.consumer.migration.policy", "sideways", "must be one of"},
+		{"group.min.session.timeout.ms", "2000000", "must not be above group.max.session.timeout.ms"},
+		{"group.consumer.session.timeout.ms", "5000", "must be below group.consumer.session.timeout.ms"},
 	} {
 		require.ErrorContains(t, CheckStatic(Values{{c.name, c.value}}), c.why, c.name)
 	}

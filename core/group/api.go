@@ -1,6 +1,8 @@
 package group
 
 import (
+	"math"
+
 	"lockstep/core"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -73,7 +75,10 @@ func PartitionFor(group string, n int32) int32 {
 	for _, u := range utf16Of(group) {
 		h = 31*h + int32(u)
 	}
-	return (h & 0x7fffffff) % n
+	if h == math.MinInt32 { // has no absolute value; Kafka takes 0
+		return 0
+	}
+	return max(h, -h) % n
 }
 
 // utf16Of returns the UTF-16 code units of s, which Java's hash goes over.

@@ -1,62 +1,224 @@
-// Package group is the consumer-group coordinator as a pure machine: the classic protocol and that of KIP-848, committed
-// offsets, and the state of groups in the records of the offsets topic.
 package group
 
 import (
+	"maps"
+	"slices"
+	"time"
+
 	"lockstep/core"
 
+	"github.com/google/btree"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Coordinator holds the groups of those partitions of the offsets topic that this broker leads.
-type Coordinator struct{}
+type Coordinator struct {
+	cfg      Config
+	topics   Topics
+	rand     core.Rand
+	parts    map[int32]*partition
+	seq      uint64               // of the last write
+	writes   map[uint64]*write    // those under way
+	where    map[Token]*group     // for requests to one group that are not answered yet: that group
+	timers   *btree.BTreeG[timer] // when groups want to be looked at
+	sweeps   core.Time            // when offsets are next looked at for those whose time is over
+	sweeping bool                 // one such sweep is under way
+
+	// of the call that is being served
+	now  core.Time
+	wall core.WallMillis
+	out  *Out
+}
+
+// partition is one partition of the offsets topic that this broker leads.
+type partition struct {
+	index   int32
+	epoch   int32 // leader epoch
+	loading bool
+	groups  map[string]*group
+	expiry  []string // groups that the sweep under way has still to look at
+	unread  []Line   // what could not be loaded
+}
+
+// timer orders groups by when they want to be looked at.
+type timer struct {
+	at        core.Time
+	partition int32
+	group     string
+}
+
+func (t timer) less(u timer) bool {
+	if t.at != u.at {
+		return t.at < u.at
+	}
+	if t.partition != u.partition {
+		return t.partition < u.partition
+	}
+	return t.group < u.group
+}
 
 // New returns a coordinator that leads no partition yet.
-func New(cfg Config, topics Topics, rand core.Rand) *Coordinator { return &Coordinator{} }
-
-// Config is what the broker's settings say to the coordinator. Durations in Kafka's names.
-type Config struct {
-	Partitions int32 // of the offsets topic; fixed once it exists
+func New(cfg Config, topics Topics, rand core.Rand) *Coordinator {
+	return &Coordinator{
+		cfg: cfg.whole(), topics: topics, rand: rand,
+		parts: make(map[int32]*partition), writes: make(map[uint64]*write), where: make(map[Token]*group),
+		timers: btree.NewG(16, timer.less), sweeps: core.Never,
+	}
 }
 
 // Configure takes new settings.
-func (c *Coordinator) Configure(cfg Config) {}
+func (c *Coordinator) Configure(cfg Config) { c.cfg = cfg.whole() }
+
+// enter begins to serve a call.
+func (c *Coordinator) enter(now core.Time, out *Out) { c.now, c.out = now, out }
 
 // Lead begins to load a partition of the offsets topic: this broker leads it now, in the given epoch. Requests for its
 // groups get COORDINATOR_LOAD_IN_PROGRESS until Loaded (rule 20).
-func (c *Coordinator) Lead(partition, leaderEpoch int32) {}
-
-// Load applies records of a partition that is being loaded, in the order of its log.
-func (c *Coordinator) Load(partition int32, key, value []byte, timestamp int64) {}
+func (c *Coordinator) Lead(partitionIndex, leaderEpoch int32) {
+	if c.parts[partitionIndex] != nil {
+		c.Resign(c.now, partitionIndex, new(Out))
+	}
+	c.parts[partitionIndex] = &partition{
+		index: partitionIndex, epoch: leaderEpoch, loading: true, groups: make(map[string]*group),
+	}
+}
 
 // Loaded says that all of the partition up to the start of this epoch is loaded and committed: its groups serve from now on.
-func (c *Coordinator) Loaded(now core.Time, wall core.WallMillis, partition int32, out *Out) {}
+func (c *Coordinator) Loaded(now core.Time, wall core.WallMillis, partitionIndex int32, out *Out) {
+	c.enter(now, out)
+	c.wall = wall
+	p := c.parts[partitionIndex]
+	if p == nil || !p.loading {
+		return
+	}
+	p.loading = false
+	out.Lines = append(out.Lines, p.unread...)
+	p.unread = nil
+	for _, id := range slices.Sorted(maps.Keys(p.groups)) {
+		c.revive(p.groups[id])
+	}
+	c.dropTopics(p)
+	if c.sweeps == core.Never {
+		c.sweeps = now.Add(c.cfg.RetentionCheck)
+	}
+}
 
 // Resign ends the leadership of a partition: everything that waits for its groups gets NOT_COORDINATOR.
-func (c *Coordinator) Resign(now core.Time, partition int32, out *Out) {}
-
-// Handles says whether requests of this key are for the coordinator.
-func Handles(key kmsg.Key) bool { return false }
-
-// Handle takes a request. Its answer is in out at once, or after a later call.
-func (c *Coordinator) Handle(now core.Time, wall core.WallMillis, token Token, client Client, req kmsg.Request, out *Out) {
+func (c *Coordinator) Resign(now core.Time, partitionIndex int32, out *Out) {
+	c.enter(now, out)
+	p := c.parts[partitionIndex]
+	if p == nil {
+		return
+	}
+	delete(c.parts, partitionIndex) // first, so that nothing that follows is written any more
+	for _, seq := range slices.Sorted(maps.Keys(c.writes)) {
+		if w := c.writes[seq]; w.g.part == p {
+			delete(c.writes, seq)
+			w.failed(errNotCoordinator)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.groups)) {
+		g := p.groups[id]
+		c.abandon(g, errNotCoordinator)
+		c.drain(g)
+		c.timers.Delete(timer{g.wake, p.index, g.id})
+	}
 }
 
 // Cancel forgets a request that waits: its connection is gone.
-func (c *Coordinator) Cancel(token Token) {}
-
-// Committed says that a write is committed: on every in-sync replica, durably.
-func (c *Coordinator) Committed(now core.Time, seq uint64, out *Out) {}
-
-// WriteFailed says that a write was refused with a Kafka error code, or that it is not known what became of it: then, and only
-// then, unknown is true, and the caller makes the partition lead anew (Resign, Lead, Load) before anything else.
-func (c *Coordinator) WriteFailed(now core.Time, seq uint64, code int16, unknown bool, out *Out) {}
+func (c *Coordinator) Cancel(token Token) {
+	g := c.where[token]
+	if g == nil {
+		return
+	}
+	delete(c.where, token)
+	g.queue = slices.DeleteFunc(g.queue, func(t task) bool { return t.token == token })
+	c.cancel(g, token)
+}
 
 // TopicsChanged says that topics were created, grew or were deleted.
-func (c *Coordinator) TopicsChanged(now core.Time, wall core.WallMillis, out *Out) {}
+func (c *Coordinator) TopicsChanged(now core.Time, wall core.WallMillis, out *Out) {
+	c.enter(now, out)
+	c.wall = wall
+	for _, i := range slices.Sorted(maps.Keys(c.parts)) {
+		if p := c.parts[i]; !p.loading {
+			c.dropTopics(p)
+			c.refreshSubscriptions(p)
+		}
+	}
+}
 
 // Tick is time passing.
-func (c *Coordinator) Tick(now core.Time, wall core.WallMillis, out *Out) {}
+func (c *Coordinator) Tick(now core.Time, wall core.WallMillis, out *Out) {
+	c.enter(now, out)
+	c.wall = wall
+	for {
+		t, ok := c.timers.Min()
+		if !ok || t.at > now {
+			break
+		}
+		c.timers.DeleteMin()
+		g := c.parts[t.partition].groups[t.group]
+		g.wake = core.Never
+		c.tick(g)
+	}
+	if c.sweeps <= now {
+		c.sweep()
+	}
+}
 
 // Deadline says when Tick is wanted next.
-func (c *Coordinator) Deadline() core.Time { return core.Never }
+func (c *Coordinator) Deadline() core.Time {
+	if t, ok := c.timers.Min(); ok {
+		return core.Earlier(t.at, c.sweeps)
+	}
+	return c.sweeps
+}
+
+// wakeAt makes sure that a group is looked at no later than at.
+func (c *Coordinator) wakeAt(g *group, at core.Time) {
+	if at >= g.wake || !c.leads(g) {
+		return
+	}
+	c.timers.Delete(timer{g.wake, g.part.index, g.id})
+	g.wake = at
+	c.timers.ReplaceOrInsert(timer{at, g.part.index, g.id})
+}
+
+// tick looks at a group whose time has come. One with a change under way is looked at again after it.
+func (c *Coordinator) tick(g *group) {
+	if g.busy != nil || len(g.queue) > 0 {
+		g.late = true
+		return
+	}
+	g.late = false
+	c.tickClassic(g)
+	if g.busy == nil {
+		c.tickConsumer(g)
+	}
+	if g.busy != nil {
+		g.late = true // there may be more
+		return
+	}
+	c.wakeAt(g, core.Earlier(g.classic.deadline(), g.consumer.deadline()))
+	c.settle(g)
+}
+
+// answer answers a request.
+func (c *Coordinator) answer(token Token, msg kmsg.Response) {
+	delete(c.where, token)
+	c.out.Answers = append(c.out.Answers, Answer{token, msg})
+}
+
+func (c *Coordinator) log(level int, msg string, attrs ...any) {
+	c.out.Lines = append(c.out.Lines, Line{level, msg, attrs})
+}
+
+// Levels of log lines, those of log/slog.
+const (
+	levelInfo  = 0
+	levelWarn  = 4
+	levelError = 8
+)
+
+func millis(ms int32) time.Duration { return time.Duration(ms) * time.Millisecond }
