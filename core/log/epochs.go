@@ -86,19 +86,16 @@ func (e *Epochs) TruncateTail(end int64) bool {
 	return changed
 }
 
-// TruncateHead forgets what lies below start: the entry that covers start then begins there. It says whether anything
-// changed. An epoch that begins at start itself is left alone, and so is the latest: it is what a leader writes in.
+// TruncateHead forgets epochs that ended below start, and says whether there was one. An entry's start is never moved
+// up to the log's: that would tell a replica which departed below it that it departs here, and it would keep what it
+// wrote itself. As it is, whoever asks for a forgotten epoch hears of an end below the log's start, and starts over.
 func (e *Epochs) TruncateHead(start int64) bool {
 	n := 0
-	for n+1 < len(e.list) && e.list[n+1].Start <= start {
+	for n+1 < len(e.list) && e.list[n+1].Start < start {
 		n++
 	}
-	changed := n > 0
 	e.list = append(e.list[:0], e.list[n:]...)
-	if len(e.list) > 0 && e.list[0].Start < start {
-		e.list[0].Start, changed = start, true
-	}
-	return changed
+	return n > 0
 }
 
 // Clear forgets everything.

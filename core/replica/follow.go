@@ -116,9 +116,14 @@ func (r *Replica) diverged(now core.Time, d log.EpochStart, out *Out) {
 		to = min(to, end)
 	}
 	out.line(levelInfo, "truncating to where the leader's log departs", r.attrs("leader_log_epoch", d.Epoch, "leader_epoch_end", d.Start, "end", r.log.End(), "to", to)...)
-	// What was deleted here cannot come back: the log is empty then, and waits until the leader's has grown to its start.
-	to = max(to, r.log.Start())
-	r.truncate(now, to, out)
+	if to >= r.log.Start() {
+		r.truncate(now, to, out)
+		return
+	}
+	// They departed below what is here, and what was deleted here cannot come back: nothing is left, and no epoch either.
+	r.truncate(now, r.log.Start(), out)
+	r.log.Epochs().Clear()
+	r.saveEpochs(out)
 }
 
 // restartAt empties the log, to begin again at start, which is above its end: the leader has deleted what would follow.
