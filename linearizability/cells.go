@@ -47,3 +47,39 @@ func (c *cells) get(offset int64) cell {
 	}
 	return p[offset&(1<<pageBits-1)]
 }
+
+// next returns the first offset in [from, to) of which something is known. It
+// takes no longer than there are pages, however far apart the two are.
+func (c *cells) next(from, to int64) (offset int64, ok bool) {
+	for from < to {
+		n := from >> pageBits
+		p := c.pages[n]
+		if p == nil {
+			if n = c.pageAfter(n); n < 0 {
+				return 0, false
+			}
+			from = n << pageBits
+			continue
+		}
+		for end := min(to, (n+1)<<pageBits); from < end; from++ {
+			if p[from&(1<<pageBits-1)].set {
+				return from, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// pageAfter returns the number of the first page after page n, or -1.
+func (c *cells) pageAfter(n int64) int64 {
+	if c.pages[n+1] != nil {
+		return n + 1
+	}
+	first := int64(-1)
+	for k := range c.pages {
+		if k > n && (first < 0 || k < first) {
+			first = k
+		}
+	}
+	return first
+}

@@ -155,10 +155,13 @@ func (p *part) linearizable(l *layout) (Verdict, *Anomaly) {
 	return Undecided, nil
 }
 
+// modelled bounds the offsets of a log that the model can hold where offsets may have gaps.
+const modelled = 1 << 22
+
 // porcupine searches for an order.
 func (p *part) porcupine(l *layout) porcupine.CheckResult {
-	if p.opts.Gaps && len(l.groups) > 0 {
-		return porcupine.Unknown // the model would have to guess places
+	if p.opts.Gaps && (len(l.groups) > 0 || l.end > modelled) {
+		return porcupine.Unknown // the model would have to guess places, or to hold them all
 	}
 	timeout := p.opts.PorcupineTimeout
 	if timeout == 0 {

@@ -2,6 +2,7 @@ package linearizability
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -219,6 +220,28 @@ func TestHistorySurvivesSaving(t *testing.T) {
 	}
 }
 
+// Whatever a file says, it is read, judged and pictured, or refused.
+func FuzzSavedHistory(f *testing.F) {
+	for _, h := range []*History{long(8, true), {Ops: []Op{deleted(1, 2, -1, 0), outOfRange(3, 4, 1), unanswered(1, 0, 1, 2)}}} {
+		var saved bytes.Buffer
+		require.NoError(f, h.Write(&saved))
+		f.Add(saved.Bytes(), uint8(0))
+	}
+	f.Add([]byte(`{"k":2,"t":"t","e":1,"recs":[{"o":1},{"o":2305843009213693951}],"hw":-1}`), uint8(2))
+	f.Fuzz(func(t *testing.T, saved []byte, how uint8) {
+		h, err := Read(bytes.NewReader(saved))
+		if err != nil || len(h.Ops) == 0 || len(h.Ops) > 50 {
+			return
+		}
+		o := Options{Mode: Mode(how & 1), Gaps: how&2 > 0, Retention: how&4 > 0, Sends: true, Unseen: true, PorcupineTimeout: time.Millisecond}
+		r := Check(h, o)
+		require.NotContains(t, r.String(), "%!")
+		if len(h.Ops) <= 8 && r.Verdict == Violated && r.Anomalies[0].Kind != Malformed {
+			require.NoError(t, r.WriteHTML(io.Discard))
+		}
+	})
+}
+
 func TestPartitionsAreJudgedApart(t *testing.T) {
 	a, b := produced(1, 0, 10, 0, 11), produced(1, 0, 10, 0, 11)
 	b.Partition = 1
@@ -291,6 +314,31 @@ func TestLongHistory(t *testing.T) {
 	require.NoError(t, r.WriteHTML(&page))
 	require.Contains(t, page.String(), "#50007")
 	require.Less(t, page.Len(), 2<<20)
+}
+
+// Many deletions, and offsets that nobody sees, take no longer either.
+func TestLongHistoryWithGapsAndDeletions(t *testing.T) {
+	h := &History{}
+	const n = 60_000
+	end, start := int64(0), int64(0)
+	for i := range int64(n) {
+		now := 100 * i
+		switch i % 4 {
+		case 0:
+			h.Ops = append(h.Ops, produced(0, now, now+150, end, i+1))
+			end += 2 // and one that nobody sees
+		case 1:
+			h.Ops = append(h.Ops, looked(Latest, now, now+20, end))
+		case 2:
+			start += (end - start) / 2
+			h.Ops = append(h.Ops, deleted(now, now+20, start, start))
+		case 3:
+			h.Ops = append(h.Ops, outOfRange(now, now+20, start-1))
+		}
+	}
+	require.Equal(t, "valid: 60000 operations", Check(h, Options{Gaps: true}).String())
+	h.Ops[n-1].From = start
+	require.Equal(t, StaleRead, Check(h, Options{Gaps: true}).Anomalies[0].Kind)
 }
 
 func BenchmarkNearLinear(b *testing.B) {

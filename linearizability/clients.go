@@ -41,14 +41,13 @@ func (l *layout) polls() (found []Anomaly) {
 
 // pollSkip looks for a record in [from, to).
 func (l *layout) pollSkip(was, i int32, from, to int64) *Anomaly {
-	for o := from; o < to; o++ {
-		if c := l.cells.get(o); c.set {
-			a := l.p.anomaly(PollSkip, []int32{was, i}, "%s passes over offset %d, which holds %s, after %s",
-				l.p.name(i), o, show(c.value), l.p.name(was))
-			return &a
-		}
+	o, holds := l.cells.next(from, to)
+	if !holds {
+		return nil
 	}
-	return nil
+	a := l.p.anomaly(PollSkip, []int32{was, i}, "%s passes over offset %d, which holds %s, after %s",
+		l.p.name(i), o, show(l.cells.get(o).value), l.p.name(was))
+	return &a
 }
 
 // nonmonotonicSends looks for NonmonotonicSend. Values sent several times are left out: each may be at an earlier send's place.

@@ -166,14 +166,11 @@ func (o *ordering) mayBeDeleted(x int64) bool {
 	if o.p.opts.Retention {
 		return x >= o.end && o.p.truth == nil && (o.p.opts.Gaps || len(o.loose)+len(o.lost) > 0)
 	}
-	for _, op := range o.p.ops {
-		if op.Kind == Delete && op.Outcome == Unknown && (op.To < 0 || op.To > x) {
-			if _, seen := slices.BinarySearch(o.starts, op.To); !seen {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.unanswered, func(i int32) bool {
+		to := o.p.ops[i].To
+		_, seen := slices.BinarySearch(o.starts, to)
+		return to < 0 || to > x && !seen
+	})
 }
 
 // solve finds the least schedule and returns what breaks a deadline in it, nil if nothing does.

@@ -115,9 +115,7 @@ func (l *layout) holes() {
 	}
 	if l.p.opts.Gaps {
 		l.open = l.open || len(l.lost) > 0
-		for _, h := range holes {
-			l.ghosts(h, minTime)
-		}
+		l.ghosts(holes, minTime)
 		l.resort()
 		return
 	}
@@ -140,9 +138,7 @@ func (l *layout) holes() {
 		l.fillSingles(holes)
 	} else {
 		l.open = true
-		for _, h := range holes {
-			l.ghosts(h, earliest)
-		}
+		l.ghosts(holes, earliest)
 	}
 	l.resort()
 }
@@ -201,29 +197,35 @@ func (l *layout) fillSingles(holes []hole) {
 	}
 }
 
-// ghosts puts batches of unknown writers into a hole, as many as any operation could tell apart: an end at each offset that
-// somebody saw, or was bounded by.
-func (l *layout) ghosts(h hole, release int64) {
-	var ends []int64
-	see := func(list ...int64) {
-		for _, end := range list {
-			if h.base < end && end < h.end {
-				ends = append(ends, end)
+// ghosts puts batches of unknown writers into the holes, as many as any operation could tell apart: an end at each offset
+// that somebody saw, or was bounded by.
+func (l *layout) ghosts(holes []hole, release int64) {
+	ends := l.bounded()
+	for _, h := range holes {
+		base := h.base
+		k, _ := slices.BinarySearch(ends, base+1)
+		for ; base < h.end; k++ {
+			end := h.end
+			if k < len(ends) {
+				end = min(end, ends[k])
 			}
+			l.batches = append(l.batches, batch{base, end, noOp, release, Open})
+			base = end
 		}
 	}
+}
+
+// bounded returns all offsets at which it may matter that the log ended there, ascending.
+func (l *layout) bounded() []int64 {
+	var ends []int64
 	for _, op := range l.p.ops {
-		see(op.HighWatermark, op.LogStart, op.Offset, op.From-1, op.From, op.From+1, op.To-1, op.To)
+		ends = append(ends, op.HighWatermark, op.LogStart, op.Offset, op.From-1, op.From, op.From+1, op.To-1, op.To)
 	}
 	if t := l.p.truth; t != nil {
-		see(t.Start, t.End)
+		ends = append(ends, t.Start, t.End)
 	}
 	slices.Sort(ends)
-	base := h.base
-	for _, end := range append(slices.Compact(ends), h.end) {
-		l.batches = append(l.batches, batch{base, end, noOp, release, Open})
-		base = end
-	}
+	return slices.Compact(ends)
 }
 
 func (l *layout) resort() {

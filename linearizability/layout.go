@@ -246,24 +246,19 @@ func (l *layout) contiguous(i int32, from int64, records []Record) {
 
 // missing says whether the offsets [from, to) may be missing in what i shows.
 func (l *layout) missing(i int32, from, to int64) bool {
-	for at := from; at < to; at++ {
-		c := l.cells.get(at)
-		if !c.set {
-			if !l.p.opts.Gaps {
-				break
-			}
-			continue
-		}
+	at, holds := l.cells.next(from, to)
+	if holds && (l.p.opts.Gaps || at == from) {
 		kind := IntPollSkip
 		if i == truthClaim {
 			kind = LostWrite
 		}
+		c := l.cells.get(at)
 		w := l.writers[c.value].op
 		l.bad(kind, []int32{w, i}, "%s passes over offset %d, which holds %s by %s", l.p.name(i), at, show(c.value), l.p.name(w))
 		return false
 	}
 	if !l.p.opts.Gaps {
-		l.bad(OffsetGap, []int32{i}, "%s: offset %d comes where %d should", l.p.name(i), to, from)
+		l.bad(OffsetGap, []int32{i}, "%s goes on at offset %d where %d should come", l.p.name(i), to, from)
 		return false
 	}
 	return true

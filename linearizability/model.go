@@ -62,7 +62,7 @@ func (s state) push(vs ...int64) state {
 
 // extend takes the offsets below end with what nobody sees.
 func (s state) extend(end int64) state {
-	if end <= s.end() {
+	if end <= s.end() || end > modelled {
 		return s
 	}
 	return s.push(slices.Repeat([]int64{hidden}, int(end-s.end()))...)

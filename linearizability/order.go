@@ -47,7 +47,9 @@ import (
 // at its own point or finds the start where the same deletion of another left
 // it: the first operation in the start's phase s may be taken for the mover, for
 // some candidate was called by t(P_s), and it returns, if at all, no earlier
-// than t(P_s), or its own window is empty and the check has failed.
+// than t(P_s), or its own window is empty and the check has failed. After the
+// call of a deletion up to the high watermark that was not answered, the start
+// may move by itself.
 //
 // One answer is a choice between two edges: a fetch refused as out of range was
 // below the start, or beyond the end. Being below the start (after a move) costs
@@ -63,7 +65,7 @@ import (
 
 // order checks the order of a laid out partition. It returns the violation, or nil and whether that is certain.
 func (l *layout) order() (violation *Anomaly, certain bool) {
-	o := &ordering{layout: l, p: l.p}
+	o := &ordering{layout: l, p: l.p, blind: Open}
 	if a := o.build(); a != nil {
 		return a, true
 	}
@@ -95,6 +97,9 @@ type ordering struct {
 	refused  []refusal // fetches out of range
 	doubtful []int32   // nodes of those that an unanswered deletion may explain
 	fixed    int       // edges without those of choices
+
+	unanswered []int32 // deletions without an answer
+	blind      int64   // the earliest call of one of them that was up to the high watermark, else Open
 }
 
 // refusal is the choice that a fetch out of range leaves.
@@ -170,8 +175,13 @@ func (o *ordering) buildStarts() *Anomaly {
 			if op.To == op.Offset || op.To == -1 {
 				mayCause(causes, op.Offset, op.Invoke)
 			}
-		case op.Kind == Delete && op.Outcome == Unknown && op.To >= 0:
-			mayCause(causes, op.To, op.Invoke)
+		case op.Kind == Delete && op.Outcome == Unknown:
+			o.unanswered = append(o.unanswered, i)
+			if op.To < 0 {
+				o.blind = min(o.blind, op.Invoke)
+			} else {
+				mayCause(causes, op.To, op.Invoke)
+			}
 		}
 	}
 	if t := o.p.truth; t != nil {
@@ -201,7 +211,7 @@ func mayCause(causes map[int64]int64, s, invoke int64) {
 // buildMove adds the move of the start to s, its k-th value, which operation
 // by saw. cause is the earliest call that may have done it, Open if there is none.
 func (o *ordering) buildMove(k int, s, cause int64, by int32) *Anomaly {
-	release := min(cause, o.blindDelete())
+	release := min(cause, o.blind)
 	if o.p.opts.Retention {
 		release = minTime
 	}
@@ -218,17 +228,6 @@ func (o *ordering) buildMove(k int, s, cause int64, by int32) *Anomaly {
 	}
 	o.moves = append(o.moves, n)
 	return nil
-}
-
-// blindDelete returns the earliest call of a deletion up to the high watermark that was not answered, else Open.
-func (o *ordering) blindDelete() int64 {
-	earliest := Open
-	for _, op := range o.p.ops {
-		if op.Kind == Delete && op.Outcome == Unknown && op.To < 0 {
-			earliest = min(earliest, op.Invoke)
-		}
-	}
-	return earliest
 }
 
 // reaching returns the first batch that makes the end at least e: -1 if e is 0, len(batches) if none does.

@@ -101,6 +101,9 @@ func (p *part) before(l *layout) state {
 		}
 	}
 	var s state
+	if end > modelled {
+		end = 0 // nobody has written so much: somebody saw an end that makes no sense
+	}
 	for at := range end {
 		if c := l.cells.get(at); c.set {
 			s.old = append(s.old, c.value)
