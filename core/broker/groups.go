@@ -226,7 +226,7 @@ func (b *Broker) topicsChanged(deltas []controller.Delta) {
 
 // groupConfig is what the broker's settings say to the coordinator.
 func (b *Broker) groupConfig() group.Config {
-	c := group.Config{Partitions: b.settings.OffsetsPartitions}
+	c := group.ConfigOf(&b.settings)
 	if t := b.image.Topic(group.OffsetsTopic); t != nil {
 		c.Partitions = t.Partitions // fixed when the topic was made
 	}
