@@ -65,6 +65,8 @@ type Controller struct {
 	lives     []life    // what is known of each registered broker's health, by id
 	closed    []closure // connections that closed lately
 	grace     core.Time // nobody is fenced before
+	due       core.Time // what Deadline says, if dueKnown
+	dueKnown  bool
 	rebalance core.Time // when leaders are rebalanced next
 
 	layers   config.Layers // of this broker, as of spec
@@ -215,7 +217,7 @@ func (c *Controller) begin(now core.Time, out *Out) {
 }
 
 func (c *Controller) start(now core.Time, out *Out) {
-	c.call = call{now: now, out: out}
+	c.call, c.dueKnown = call{now: now, out: out}, false
 	if c.active {
 		c.noticePause(now)
 	}
@@ -330,6 +332,13 @@ func (c *Controller) Deadline() core.Time {
 	if !c.active {
 		return core.Never
 	}
+	if !c.dueKnown { // asked after every step of the broker, it changes only with a call
+		c.due, c.dueKnown = c.nextDeadline(), true
+	}
+	return c.due
+}
+
+func (c *Controller) nextDeadline() core.Time {
 	d := c.nextFencing()
 	if c.broker.AutoLeaderRebalance {
 		d = core.Earlier(d, c.rebalance)

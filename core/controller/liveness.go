@@ -124,6 +124,7 @@ func (c *Controller) nextFencing() core.Time {
 // it be: it may be the one who is cut off.
 func (c *Controller) fenceSilent() {
 	if c.call.now > c.authority {
+		c.grace = max(c.grace, c.call.now.Add(c.broker.HeartbeatInterval)) // look again then
 		return
 	}
 	var due []*Broker

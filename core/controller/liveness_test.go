@@ -304,3 +304,19 @@ func TestStoppingBrokerKeepsItsPartitionUntilItIsFenced(t *testing.T) {
 	require.True(t, stop())
 	require.Equal(t, "leader 2 isr [2] elr [3 1]", c.state(p))
 }
+
+// A controller that hears no majority does not ask for ticks without end.
+func TestNoBusyLoopWithoutMajority(t *testing.T) {
+	c := threeBrokers(t)
+	c.active().HearsMajority(c.now)
+	ticks := 0
+	for end := c.now.Add(5 * time.Second); c.now < end; ticks++ {
+		c.now = max(c.now, c.active().Deadline())
+		c.run(func(ctl *Controller, out *Out) { ctl.Tick(c.now, out) })
+	}
+	require.Less(t, ticks, 100)
+	require.False(t, c.image().Broker(1).Fenced)
+	c.active().HearsMajority(core.Never)
+	c.tick(300 * time.Millisecond)
+	require.True(t, c.image().Broker(1).Fenced)
+}

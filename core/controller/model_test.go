@@ -26,6 +26,7 @@ type world struct {
 	parts   map[core.Partition]*testPartition
 	waits   map[Token]func(kmsg.Response) // requests in flight
 	created map[core.TopicID]bool         // and committed, once
+	held    []func()                      // proposals on their way
 	nextID  int
 	wiped   bool // some disk was wiped
 	counts  map[string]int
@@ -408,8 +409,32 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				}
 			}
 		},
-		"shrink":      func(t *rapid.T) { w.shrink(t, w.pick("partition")) },
-		"expand":      func(t *rapid.T) { w.expand(w.pick("partition")) },
+		"shrink": func(t *rapid.T) { w.shrink(t, w.pick("partition")) },
+		"expand": func(t *rapid.T) { w.expand(w.pick("partition")) },
+		"arrive": func(*rapid.T) {
+			held := w.held
+			w.held = nil
+			for _, send := range held {
+				send()
+			}
+		},
+		"connection breaks": func(t *rapid.T) {
+			id := rapid.SampledFrom(brokerIDs).Draw(t, "broker")
+			w.run(func(c *Controller, out *Out) { c.PeerClosed(w.now, id, out) })
+		},
+		"restart": func(t *rapid.T) {
+			id := rapid.SampledFrom(brokerIDs).Draw(t, "broker")
+			if !w.brokers[id].up {
+				t.Skip("down")
+			}
+			w.crash(id, false)
+			w.startBroker(id)
+			for range 14 {
+				w.now = w.now.Add(50 * time.Millisecond)
+				w.beatAll()
+				w.settle()
+			}
+		},
 		"commit some": func(t *rapid.T) { w.commitSome(t) },
 		"settle":      func(t *rapid.T) { w.settle() },
 		"depose": func(t *rapid.T) {
@@ -512,13 +537,23 @@ func (w *world) expand(p *Partition) {
 	w.propose(p, isr)
 }
 
+// propose sends a leader's proposal, now or, as the network has it, later.
 func (w *world) propose(p *Partition, isr []int32) {
 	m := w.parts[p.Partition]
 	if m.proposed != nil {
 		w.rt.Skip("one at a time")
 	}
 	m.proposed = isr
-	w.in(w.proposal(p.Partition, isr...), func(resp kmsg.Response) {
+	req := w.proposal(p.Partition, isr...)
+	if rapid.IntRange(0, 2).Draw(w.rt, "held") == 0 {
+		w.held = append(w.held, func() { w.sendProposal(m, p, req) })
+		return
+	}
+	w.sendProposal(m, p, req)
+}
+
+func (w *world) sendProposal(m *testPartition, p *Partition, req kmsg.Request) {
+	w.in(req, func(resp kmsg.Response) {
 		m.proposed = nil
 		if r := resp.(*kmsg.AlterPartitionResponse); r.ErrorCode == 0 && r.Topics[0].Partitions[0].ErrorCode == 0 {
 			got := r.Topics[0].Partitions[0]
