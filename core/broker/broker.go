@@ -82,7 +82,7 @@ func New(cfg Config, boot Boot) *Broker {
 		boot:                boot,
 		image:               controller.NewImage(),
 		lease:               &replica.Lease{},
-		membership:          membership{epoch: -1},
+		membership:          membership{epoch: -1, boss: quorum.None},
 		answersOfController: map[controller.Token]func(kmsg.Response, error){},
 		parts:               map[core.Partition]*partition{},
 		fetchers:            map[int32]*fetcher{},
@@ -104,11 +104,19 @@ func New(cfg Config, boot Boot) *Broker {
 
 // configure resolves the broker's settings anew from the static file and the image.
 func (b *Broker) configure() {
+	before := b.connLimits()
 	b.layers = b.image.Layers(b.cfg.NodeID, b.cfg.Static)
 	b.settings = b.layers.Broker()
+	if now := b.connLimits(); b.out != nil && now != before {
+		b.out.Add(now)
+	}
 	if b.groups != nil {
 		b.groups.Configure(b.groupConfig())
 	}
+}
+
+func (b *Broker) connLimits() LimitConns {
+	return LimitConns{Max: b.settings.MaxConnections, PerHost: b.settings.MaxConnectionsPerIP}
 }
 
 // Step advances the broker by one input that happened at now. It never blocks and never fails: what goes wrong is an effect.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/controller"
@@ -62,8 +63,17 @@ func (b *Broker) propose(records [][]byte) {
 	b.carryQuorum(&qout)
 }
 
-// askController sends a request to the active controller, here or on another broker, and hands on its answer.
-func (b *Broker) askController(req kmsg.Request, then func(kmsg.Response, error)) {
+const (
+	// clientPatience is how long a client's request waits for a controller on another broker.
+	clientPatience = 30 * time.Second
+	// brokerPatience is how long one of the broker's own does. A controller that is frozen, not dead, answers nothing
+	// and breaks no connection; its successor must be asked soon after it is known.
+	brokerPatience = 500 * time.Millisecond
+)
+
+// askController sends a request to the active controller, here or on another broker, and hands on its answer, or the
+// error if none comes within the patience.
+func (b *Broker) askController(patience time.Duration, req kmsg.Request, then func(kmsg.Response, error)) {
 	if b.quorum == nil || b.controller == nil {
 		then(nil, errNoController)
 		return
@@ -73,10 +83,7 @@ func (b *Broker) askController(req kmsg.Request, then func(kmsg.Response, error)
 	case leader == quorum.None:
 		then(nil, errNoController)
 	case leader != b.cfg.NodeID:
-		b.out.Add(Call{Peer: leader, Msg: req, Token: b.ask(func(in Input) {
-			a := in.(Answer)
-			then(a.Msg, a.Err)
-		})})
+		b.callController(leader, patience, req, then)
 	case !b.controller.Active():
 		then(nil, errNoController)
 	default:
@@ -87,9 +94,23 @@ func (b *Broker) askController(req kmsg.Request, then func(kmsg.Response, error)
 	}
 }
 
+func (b *Broker) callController(leader int32, patience time.Duration, req kmsg.Request, then func(kmsg.Response, error)) {
+	var late *timer
+	token := b.ask(func(in Input) {
+		b.timers.cancel(late)
+		a := in.(Answer)
+		then(a.Msg, a.Err)
+	})
+	late = b.timers.set(b.now.Add(patience), func() {
+		delete(b.answers, token) // an answer that comes now finds nobody
+		then(nil, errNoController)
+	})
+	b.out.Add(Call{Peer: leader, Msg: req, Token: token})
+}
+
 // handleByController answers a client's administrative request with what the controller says.
 func handleByController(b *Broker, q *request) {
-	b.askController(q.Msg, func(resp kmsg.Response, err error) {
+	b.askController(clientPatience, q.Msg, func(resp kmsg.Response, err error) {
 		if err != nil {
 			resp = controller.ErrorResponse(q.Msg, errNotController)
 		}

@@ -182,6 +182,10 @@ const (
 	Error Level = 8
 )
 
+// LimitConns sets how many connections of clients the host accepts, in all and from one address
+// (max.connections, max.connections.per.ip), where they were changed at run time.
+type LimitConns struct{ Max, PerHost int32 }
+
 // Log is a line for the operator.
 type Log struct {
 	Level Level
@@ -210,4 +214,5 @@ func (DropSnapshots) effect() {}
 func (Call) effect()          {}
 func (Ready) effect()         {}
 func (Stop) effect()          {}
+func (LimitConns) effect()    {}
 func (Log) effect()           {}

@@ -9,7 +9,7 @@ import (
 // handleCreateTopics has the controller create topics, and answers when they also have leaders, or after creationTimeout:
 // a client's first request to a new topic should find it.
 func handleCreateTopics(b *Broker, q *request) {
-	b.askController(q.Msg, func(resp kmsg.Response, err error) {
+	b.askController(clientPatience, q.Msg, func(resp kmsg.Response, err error) {
 		if err != nil {
 			b.respond(q, controller.ErrorResponse(q.Msg, errNotController))
 			return

@@ -56,7 +56,7 @@ func (b *Broker) askProducerIDs() {
 	s.asking = true
 	r := kmsg.NewPtrAllocateProducerIDsRequest()
 	r.BrokerID, r.BrokerEpoch = b.cfg.NodeID, b.membership.epoch
-	b.askController(r, func(resp kmsg.Response, err error) {
+	b.askController(brokerPatience, r, func(resp kmsg.Response, err error) {
 		s.asking = false
 		a, _ := resp.(*kmsg.AllocateProducerIDsResponse)
 		if err != nil || a.ErrorCode != errNone {

@@ -75,7 +75,7 @@ func (b *Broker) createAndWait(q *request, r *kmsg.CreateTopicsRequest, answer f
 		names = append(names, r.Topics[i].Topic)
 	}
 	w := b.awaitLeaders(q, names, answer)
-	b.askController(r, func(resp kmsg.Response, err error) {
+	b.askController(clientPatience, r, func(resp kmsg.Response, err error) {
 		if q.done {
 			return
 		}

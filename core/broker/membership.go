@@ -19,6 +19,7 @@ type membership struct {
 	ready    bool   // Ready was emitted
 	beating  bool   // a heartbeat is under way
 	beat     *timer
+	boss     int32 // the controller as last known, -1 if none is: whom heartbeats go to
 	logBytes int64 // of metadata applied since the last snapshot
 }
 
@@ -39,7 +40,7 @@ func (b *Broker) join() {
 	}
 	b.timers.cancel(m.retry)
 	m.joining = true
-	b.askController(b.registration(), func(resp kmsg.Response, err error) {
+	b.askController(brokerPatience, b.registration(), func(resp kmsg.Response, err error) {
 		m.joining = false
 		code := errNotController
 		if err == nil {
@@ -115,12 +116,24 @@ func (b *Broker) heartbeat() {
 	r.WantFence = m.opening > 0
 	r.WantShutdown = b.stopping
 	sent := b.now
-	b.askController(r, func(resp kmsg.Response, err error) {
+	b.askController(brokerPatience, r, func(resp kmsg.Response, err error) {
 		m.beating = false
 		if err == nil {
 			b.onHeartbeat(sent, resp.(*kmsg.BrokerHeartbeatResponse))
 		}
 	})
+}
+
+// followController turns to a new controller at once: the lease is to be renewed there, and the old one may never answer.
+func (b *Broker) followController() {
+	m := &b.membership
+	if id := b.controllerID(); id != m.boss {
+		m.boss = id
+		if id >= 0 && m.epoch >= 0 {
+			m.beating = false
+			b.heartbeat()
+		}
+	}
 }
 
 func (b *Broker) onHeartbeat(sent core.Time, r *kmsg.BrokerHeartbeatResponse) {

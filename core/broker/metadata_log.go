@@ -163,6 +163,7 @@ func (b *Broker) carryQuorum(out *quorum.Out) {
 		b.applyCommits(out.Commits)
 	}
 	b.carryLeadership(out)
+	b.followController()
 }
 
 func (b *Broker) carryQuorumLog(out *quorum.Out) {

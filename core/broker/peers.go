@@ -73,7 +73,7 @@ func (b *Broker) proposeISR(p *partition, ask *replica.Proposal) {
 	}
 	t.Partitions = append(t.Partitions, rp)
 	r.Topics = append(r.Topics, t)
-	b.askController(r, func(resp kmsg.Response, err error) {
+	b.askController(brokerPatience, r, func(resp kmsg.Response, err error) {
 		if p.gone {
 			return
 		}
