@@ -121,6 +121,29 @@ func TestDivergingAnswer(t *testing.T) {
 	require.EqualValues(t, 1, out.Calls[0].Msg.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset)
 }
 
+// What was durable before a truncation says nothing of what a new leader has written since in its place (museum B04).
+func TestDurableOfACutLog(t *testing.T) {
+	w := silent(3, 0)
+	propose(t, w, elect(t, w, 1), "a")
+	f := w.node(2)
+	f.slow = true
+	var out Out
+	resp, parsed := fetched(one(2, 1, "b"), one(3, 1, "c"))
+	resp.Topics[0].Partitions[0].HighWatermark = 2
+	f.q.Answer(w.now, f.q.fetch.token, resp, parsed, nil, &out)
+	f.q.truncate(2, &out)
+	f.q.become(candidate, None)
+	f.q.becomeLeader(w.now, &out)
+	require.EqualValues(t, 3, f.q.log.end)
+	f.q.Written(w.now, 4, &out)
+	f.q.Durable(w.now, 4, &out) // b and c, before they were cut off
+	require.EqualValues(t, 2, f.q.durable)
+	f.q.Truncated(w.now, 2, &out)
+	require.EqualValues(t, 2, f.q.durable)
+	f.q.Durable(w.now, 3, &out)
+	require.EqualValues(t, 3, f.q.durable)
+}
+
 // Rule 3: what is committed is never cut off, whatever a leader says.
 func TestCommittedIsNeverTruncated(t *testing.T) {
 	w := silent(3, 0)

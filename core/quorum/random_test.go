@@ -52,15 +52,19 @@ func runSeed(seed uint64) *story {
 	s.w = newWorld(seed, 1, 0, s.say)
 	voters, observers := []int{1, 2, 3, 3, 3, 4, 5, 5}[s.w.rng.IntN(8)], s.w.rng.IntN(3)
 	s.w = newWorld(seed, voters, observers, s.say)
+	s.w.cfg.SnapshotBytes = 100
 	for _, n := range s.w.nodes {
 		n.slow = true
-		n.start()
+		if s.w.rng.IntN(4) > 0 {
+			n.start() // the others come later
+		}
 	}
 	for i, a := range actions {
-		s.weights = append(s.weights, a.weight)
-		if i >= mandatory && s.w.rng.IntN(2) == 0 {
-			s.weights[i] = 0
+		weight := 3 * a.weight
+		if i >= mandatory {
+			weight = s.w.rng.IntN(4) * a.weight
 		}
+		s.weights = append(s.weights, weight)
 	}
 	for i := range 1500 {
 		s.step()
@@ -89,20 +93,31 @@ func (s *story) step() {
 	}
 }
 
-// mandatory is how many of the actions every seed has.
-const mandatory = 8
+// mandatory is how many of the actions every seed has; of the others each seed has more or less.
+const mandatory = 6
 
 var actions = []struct {
 	weight int
 	do     func(*story, *node)
 }{
-	{300, func(s *story, _ *node) { s.message(0, s.w.deliver) }},
-	{200, func(s *story, n *node) { n.diskStep(1 + s.w.rng.IntN(4)) }},
-	{60, func(s *story, n *node) { n.diskStep(1) }},
+	{300, func(s *story, _ *node) {
+		for range 1 + s.w.rng.IntN(6) {
+			s.message(0, s.w.deliver)
+		}
+	}},
+	{250, func(s *story, n *node) {
+		for range 1 + s.w.rng.IntN(6) {
+			n.diskStep(1 + s.w.rng.IntN(4))
+		}
+	}},
+	{20, func(s *story, n *node) { n.diskStep(1) }},
 	{150, func(s *story, _ *node) { s.w.advance(s.w.now.Add(time.Duration(s.w.rng.IntN(30)) * time.Millisecond)) }},
 	{40, (*story).propose},
 	{8, func(_ *story, n *node) {
 		if n.q == nil {
+			if n.id > int32(len(n.w.cfg.Voters)) && n.w.rng.IntN(2) == 0 {
+				n.disk = disk{} // an observer has promised nothing, and may come back with an empty disk
+			}
 			n.start()
 		}
 	}},
@@ -121,7 +136,7 @@ var actions = []struct {
 	{3, func(s *story, n *node) { s.w.closed(n.id) }},
 	{3, func(_ *story, n *node) { n.disk.broken = !n.disk.broken }},
 	{2, func(s *story, n *node) { n.do(func(out *Out) { n.q.Resign(s.w.now, out) }) }},
-	{6, func(s *story, n *node) {
+	{15, func(s *story, n *node) {
 		if n.q != nil && n.q.Tip().Offset > n.q.LatestSnapshot().Offset && n.q.saving == nil {
 			if err := n.takeSnapshot(); err != nil {
 				s.w.check.fail("node %d: %v", n.id, err)
@@ -181,8 +196,10 @@ func (s *story) crash(n *node) {
 	}
 }
 
-// turmoil makes some nodes impatient, and most forget that they have just heard a leader.
+// turmoil makes some nodes impatient, and most forget that they have just heard a leader. Some stand for election
+// without asking for pre-votes first: safety must not rest on those.
 func (s *story) turmoil(_ *node) {
+	direct := s.w.rng.IntN(2) == 0
 	for _, n := range s.w.nodes {
 		if n.q == nil {
 			continue
@@ -192,7 +209,13 @@ func (s *story) turmoil(_ *node) {
 		}
 		if s.w.rng.IntN(2) == 0 && n.q.role != leader && n.q.voter {
 			n.q.electionAt = s.w.now
-			n.do(func(out *Out) { n.q.Tick(s.w.now, out) })
+			n.do(func(out *Out) {
+				if direct {
+					n.q.campaign(s.w.now, out)
+				} else {
+					n.q.Tick(s.w.now, out)
+				}
+			})
 		}
 	}
 }
