@@ -27,7 +27,7 @@ func (l *Log) check(seg *segment) error {
 	l.mu.Unlock()
 	s := newScanner(f, seg.name(logExt), 0, size)
 	defer s.close()
-	e, err := l.floor(seg, func(e entry) bool { return int64(e.pos) >= size })
+	e, err := l.floor(seg, 1, func(e entry) bool { return int64(e.pos) >= size })
 	bad := err != nil
 	if bad && !errors.Is(err, errIndex) {
 		return err

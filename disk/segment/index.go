@@ -20,7 +20,7 @@ type entry struct {
 }
 
 // An entry is stored in 20 bytes, big endian: rel, pos, maxTimestamp, and the
-// CRC-32C of these and the segment's base offset. Index files are never synced: an entry is
+// CRC-32C of these, begun with the segment's base offset. Index files are never synced: an entry is
 // believed if its CRC is right and the batch it names is there, and an index
 // that is missing, short or broken is made anew from the segment.
 const (
@@ -45,9 +45,7 @@ func (e entry) encode(b []byte, base int64) {
 }
 
 func entryCRC(b []byte, base int64) uint32 {
-	var of [8]byte
-	binary.BigEndian.PutUint64(of[:], uint64(base))
-	return crc32.Update(crc32.Checksum(of[:], castagnoli), castagnoli, b[:16])
+	return crc32.Update(uint32(base)^uint32(base>>32), castagnoli, b[:16])
 }
 
 func decodeEntry(b []byte, base int64) (entry, bool) {
@@ -73,8 +71,9 @@ func (seg *segment) floorPending(a above) (e entry, known bool) {
 	return entry{maxTimestamp: noTimestamp}, seg.indexed == 0
 }
 
-// floor returns the last entry that is not above, or the implicit one at the segment's first byte.
-func (l *Log) floor(seg *segment, a above) (entry, error) {
+// floor returns the last entry that is not above, or the implicit one at the segment's first byte. near says about where among the
+// entries that is, from 0 to 1.
+func (l *Log) floor(seg *segment, near float64, a above) (entry, error) {
 	first := entry{maxTimestamp: noTimestamp}
 	if err := l.countIndex(seg); err != nil {
 		return first, err
@@ -91,46 +90,61 @@ func (l *Log) floor(seg *segment, a above) (entry, error) {
 		return first, fmt.Errorf("%w: %v", errIndex, err)
 	}
 	defer l.store.files.release(&seg.index)
-	e, found, err := searchIndex(f, seg.base, count, a)
-	if err != nil || !found {
+	x := search{f: f, base: seg.base, hi: count, best: first}
+	if err := x.run(int(near*float64(count)), a); err != nil {
 		return first, err
 	}
-	return e, nil
+	return x.best, nil
 }
 
-// searchIndex returns the last of count entries in a file that is not above; they ascend.
-func searchIndex(f io.ReaderAt, base int64, count int, a above) (best entry, found bool, err error) {
-	var b [searchBlock * entrySize]byte
-	lo, hi := 0, count // entries below lo are not above, those from hi on are
-	for hi-lo > searchBlock {
-		mid := lo + (hi-lo)/2
-		if err := readFull(f, b[:entrySize], int64(mid)*entrySize); err != nil {
-			return best, false, fmt.Errorf("%w: %v", errIndex, err)
+// search looks for the last entry in an index file that is not above.
+type search struct {
+	f      io.ReaderAt
+	base   int64
+	lo, hi int   // entries below lo are not above, those from hi on are
+	best   entry // the one before lo
+	block  [searchBlock * entrySize]byte
+}
+
+// run searches, first about where the entry is guessed to be, which mostly takes one read.
+func (x *search) run(guess int, a above) error {
+	guess = min(max(guess, x.lo), x.hi)
+	if err := x.narrow(max(x.lo, guess-searchBlock/2), a); err != nil {
+		return err
+	}
+	for x.hi > x.lo {
+		from := x.lo
+		if x.hi-x.lo > searchBlock {
+			from = x.lo + (x.hi-x.lo)/2
 		}
-		e, ok := decodeEntry(b[:], base)
+		if err := x.narrow(from, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// narrow looks at a block of entries.
+func (x *search) narrow(from int, a above) error {
+	n := min(searchBlock, x.hi-from)
+	if n <= 0 {
+		return nil
+	}
+	if err := readFull(x.f, x.block[:n*entrySize], int64(from)*entrySize); err != nil {
+		return fmt.Errorf("%w: %v", errIndex, err)
+	}
+	for i := range n {
+		e, ok := decodeEntry(x.block[i*entrySize:], x.base)
 		if !ok {
-			return best, false, fmt.Errorf("%w: CRC of entry %d", errIndex, mid)
+			return fmt.Errorf("%w: CRC of entry %d", errIndex, from+i)
 		}
 		if a(e) {
-			hi = mid
-		} else {
-			lo, best, found = mid+1, e, true
+			x.hi = from + i
+			return nil
 		}
+		x.lo, x.best = from+i+1, e
 	}
-	if err := readFull(f, b[:(hi-lo)*entrySize], int64(lo)*entrySize); err != nil {
-		return best, false, fmt.Errorf("%w: %v", errIndex, err)
-	}
-	for i := range hi - lo {
-		e, ok := decodeEntry(b[i*entrySize:], base)
-		if !ok {
-			return best, false, fmt.Errorf("%w: CRC of entry %d", errIndex, lo+i)
-		}
-		if a(e) {
-			break
-		}
-		best, found = e, true
-	}
-	return best, found, nil
+	return nil
 }
 
 func readFull(f io.ReaderAt, b []byte, off int64) error {

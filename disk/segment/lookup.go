@@ -113,7 +113,7 @@ func (l *Log) lookupIn(seg *segment, size, timestamp int64, v view) (TimeResult,
 	s := newScanner(f, seg.name(logExt), 0, size)
 	defer s.close()
 	// No batch before the last entry that has seen only earlier timestamps can hold it.
-	if e, err := l.floor(seg, func(e entry) bool { return e.maxTimestamp >= timestamp || int64(e.pos) >= size }); err == nil {
+	if e, err := l.floor(seg, 0.5, func(e entry) bool { return e.maxTimestamp >= timestamp || int64(e.pos) >= size }); err == nil {
 		s.pos = int64(e.pos)
 		if _, err := l.landing(seg, s, e); err != nil {
 			s.pos = 0
@@ -185,7 +185,7 @@ func (l *Log) latestWithin(seg *segment, size int64, v view) (int64, error) {
 	defer s.close()
 	latest := int64(noTimestamp)
 	if seg.base >= v.start { // what an entry has seen counts in whole
-		e, err := l.floor(seg, func(e entry) bool { return seg.base+int64(e.rel) > v.limit || int64(e.pos) >= size })
+		e, err := l.floor(seg, 0.5, func(e entry) bool { return seg.base+int64(e.rel) > v.limit || int64(e.pos) >= size })
 		if err == nil {
 			s.pos = int64(e.pos)
 			if _, err := l.landing(seg, s, e); err != nil {

@@ -170,7 +170,7 @@ func (l *Log) fit(q *query, span *Span, s *scanner, maxBytes int64, atLeastOne b
 	target := q.start + maxBytes
 	s.pos = q.start
 	// The index names a batch near the target, so that not every header is read on the way.
-	if e, err := l.floor(q.seg, func(e entry) bool { return int64(e.pos) > target }); err == nil && int64(e.pos) > q.start {
+	if e, err := l.floor(q.seg, ratio(target, q.size), func(e entry) bool { return int64(e.pos) > target }); err == nil && int64(e.pos) > q.start {
 		s.pos = int64(e.pos)
 		if _, err := l.landing(q.seg, s, e); err != nil {
 			s.pos = q.start
@@ -198,7 +198,7 @@ func (l *Log) fit(q *query, span *Span, s *scanner, maxBytes int64, atLeastOne b
 
 // seek finds the first batch of a segment that ends above off: its position and base offset, or the segment's size and off.
 func (l *Log) seek(seg *segment, s *scanner, off int64) (pos, base int64, err error) {
-	e, err := l.floor(seg, func(e entry) bool { return seg.base+int64(e.rel) > off })
+	e, err := l.floor(seg, ratio(off-seg.base, l.spanOf(seg)), func(e entry) bool { return seg.base+int64(e.rel) > off })
 	if err != nil && !errors.Is(err, errIndex) {
 		return 0, 0, err
 	}
@@ -220,6 +220,23 @@ func (l *Log) seek(seg *segment, s *scanner, off int64) (pos, base int64, err er
 	}
 	l.judgeIndex(seg, bad, s.walked)
 	return s.pos, off, nil
+}
+
+// spanOf returns the number of offsets that a segment spans, as a guess.
+func (l *Log) spanOf(seg *segment) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := l.find(seg.base); i >= 0 && l.segs[i] == seg {
+		return l.endOf(i) - seg.base
+	}
+	return 0
+}
+
+func ratio(part, whole int64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
 }
 
 // landing checks that the batch that an entry names is there.

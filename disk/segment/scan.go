@@ -17,11 +17,11 @@ type scanner struct {
 	pos  int64  // of the batch at hand
 	end  int64
 
-	buf     []byte // of the file, from at on
-	at      int64
-	last    int    // size of the batch before, to guess how far to read ahead
-	walked  int    // batches stepped over
-	release func() // gives buf back
+	buf    []byte // of the file, from at on
+	at     int64
+	last   int     // size of the batch before, to guess how far to read ahead
+	walked int     // batches stepped over
+	pooled *[]byte // buf's memory at first
 }
 
 const (
@@ -43,10 +43,10 @@ var errZeros = errors.New("zeros")
 // newScanner returns a scanner; close gives its memory back.
 func newScanner(f io.ReaderAt, name string, pos, end int64) *scanner {
 	b := scanBuffers.Get().(*[]byte)
-	return &scanner{f: f, name: name, pos: pos, end: end, buf: (*b)[:0], at: pos, release: func() { scanBuffers.Put(b) }}
+	return &scanner{f: f, name: name, pos: pos, end: end, buf: (*b)[:0], at: pos, pooled: b}
 }
 
-func (s *scanner) close() { s.release() }
+func (s *scanner) close() { scanBuffers.Put(s.pooled) }
 
 // done says that nothing is left.
 func (s *scanner) done() bool { return s.pos >= s.end }

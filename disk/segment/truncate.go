@@ -155,7 +155,7 @@ func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
 	defer l.release(seg)
 	s := newScanner(f, seg.name(logExt), 0, pos)
 	defer s.close()
-	e, err := l.floor(seg, func(e entry) bool { return int64(e.pos) >= pos })
+	e, err := l.floor(seg, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
 	if err == nil {
 		s.pos = int64(e.pos)
 		_, err = l.landing(seg, s, e)
