@@ -69,8 +69,6 @@ func (c *Config) resolve() (config.BrokerConfig, error) {
 func limits(b *config.BrokerConfig, lg *slog.Logger) tcp.Config {
 	c := tcp.Config{
 		MaxFrameBytes: int(b.SocketRequestMaxBytes),
-		MaxConns:      int(b.MaxConnections),
-		MaxConnsPerIP: int(b.MaxConnectionsPerIP),
 		IdleTimeout:   b.ConnectionsMaxIdle,
 		Log:           lg,
 	}

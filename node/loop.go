@@ -28,6 +28,7 @@ type loop struct {
 	peers   *peers
 	metrics *metrics
 	ready   func()
+	limit   func(conns, perHost int)
 	stopped func(error)
 
 	effects broker.Effects
@@ -180,6 +181,8 @@ func (l *loop) carryOut(e broker.Effect, from *request) {
 		l.peers.call(e)
 	case broker.Log:
 		l.log.Log(context.Background(), slog.Level(e.Level), e.Msg, e.Attrs...)
+	case broker.LimitConns:
+		l.limit(int(e.Max), int(e.PerHost))
 	case broker.Ready:
 		l.ready()
 	case broker.Stop:

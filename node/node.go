@@ -160,6 +160,7 @@ func (n *Node) listen() error {
 		if err != nil {
 			return err
 		}
+		s.SetLimits(int(n.settings.MaxConnections), int(n.settings.MaxConnectionsPerIP))
 		n.clients = append(n.clients, s)
 	}
 	if n.cfg.PeerListen != "" {
@@ -208,7 +209,7 @@ func (n *Node) begin(c Core) {
 	n.registerGauges()
 	l := &loop{
 		core: c, in: n.inbox, start: n.began, log: n.cfg.Log, storage: n.storage, peers: n.peers, metrics: n.metrics,
-		open: map[broker.ConnID]*openRequests{}, ready: n.becameReady, stopped: n.coreStopped,
+		open: map[broker.ConnID]*openRequests{}, ready: n.becameReady, limit: n.limitConns, stopped: n.coreStopped,
 	}
 	if n.peerSrv != nil {
 		n.peerSrv.Serve()
@@ -274,6 +275,13 @@ func (n *Node) serve() {
 			s.Serve()
 		}
 	})
+}
+
+// limitConns is the core's LimitConns.
+func (n *Node) limitConns(conns, perHost int) {
+	for _, s := range n.clients {
+		s.SetLimits(conns, perHost)
+	}
 }
 
 // coreStopped is the core's Stop.

@@ -2,16 +2,21 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	gonet "net"
+	"syscall"
 	"testing"
 	"time"
 
 	"lockstep/core/config"
+	"lockstep/disk"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -225,4 +230,47 @@ func TestFetchOfOneLargeBatch(t *testing.T) {
 	fetches := consumer.PollFetches(context.Background())
 	require.NoError(t, fetches.Err())
 	require.Equal(t, value, fetches.Records()[0].Value)
+}
+
+// TestFullDisk: writes are refused with the precise error, reads go on, and writing does when there is room again.
+func TestFullDisk(t *testing.T) {
+	fs := &faultyFS{}
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir()), wrapFS: func(inner disk.FS) disk.FS { fs.FS = inner; return fs }})
+	c := clientOf(t, n)
+	createTopic(t, c, "topic", 3)
+	produce(t, c, "topic", 0, 300)
+	full := fmt.Errorf("a test: %w", disk.ErrNoSpace)
+	fs.write.Store(&full)
+	w := dialNode(t, n)
+	req := produceRequest(t, -1, "no room for this")
+	for range 3 {
+		part := w.call(req).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+		require.Equal(t, kerr.KafkaStorageError.Code, part.ErrorCode)
+	}
+	consume(t, n, "topic", 300)
+	fs.write.Store(nil)
+	produce(t, c, "topic", 300, 600)
+	consume(t, n, "topic", 600)
+}
+
+// TestConnectionLimitsChangeAtRunTime: max.connections is a dynamic setting.
+func TestConnectionLimitsChangeAtRunTime(t *testing.T) {
+	n := startNode(t, Config{Settings: settingsFor(t.TempDir())})
+	first := dialNode(t, n)
+	first.call(kmsg.NewPtrApiVersionsRequest())
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c := clientOf(t, n)
+	limit := "1"
+	_, err := kadm.NewClient(c).AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.connections", Value: &limit}}, 1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		conn, err := gonet.Dial("tcp", n.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err = conn.Read(make([]byte, 1))
+		return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	}, 20*time.Second, 10*time.Millisecond)
+	first.call(kmsg.NewPtrApiVersionsRequest())
 }

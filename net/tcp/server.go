@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	gonet "net"
 	"net/netip"
 	"sync"
@@ -19,8 +20,6 @@ import (
 type Config struct {
 	MaxFrameBytes  int           // of one request (socket.request.max.bytes); default 100 MiB
 	MaxOutstanding int           // unanswered requests a connection; default 64
-	MaxConns       int           // connections in all (max.connections); default no bound
-	MaxConnsPerIP  int           // connections of one address (max.connections.per.ip); default no bound
 	IdleTimeout    time.Duration // without a request (connections.max.idle.ms); default 10 min
 	// StallTimeout is how long a frame that has begun may make no progress (64 KiB,
 	// or its end), and an answer may not be taken; default 15 s.
@@ -69,6 +68,8 @@ type Server struct {
 	perIP   map[string]int
 	closing bool
 	refused int // connections since the last log line
+	// SetLimits sets these.
+	maxConns, maxPerIP int
 }
 
 // Listen binds addr ("host:port", port 0 takes a free one) and serves it until
@@ -81,7 +82,7 @@ func Listen(addr string, a net.Acceptor, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, acceptor: a, listener: l.(*gonet.TCPListener), start: time.Now(), stop: make(chan struct{}),
-		conns: make(map[uint64]*conn), perIP: make(map[string]int),
+		conns: make(map[uint64]*conn), perIP: make(map[string]int), maxConns: math.MaxInt, maxPerIP: math.MaxInt,
 	}
 	s.now.Store(1)
 	return s, nil
@@ -91,6 +92,14 @@ func Listen(addr string, a net.Acceptor, cfg Config) (*Server, error) {
 func (s *Server) Serve() {
 	s.tasks.Go(s.accept)
 	s.tasks.Go(s.watch)
+}
+
+// SetLimits bounds the connections: in all (max.connections) and of one address
+// (max.connections.per.ip). Those that are open stay. There is no bound until it is called.
+func (s *Server) SetLimits(conns, perIP int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maxConns, s.maxPerIP = conns, perIP
 }
 
 // Addr is the address that was bound.
@@ -159,7 +168,7 @@ func (s *Server) add(c *conn) bool {
 	if s.closing {
 		return false
 	}
-	if s.cfg.MaxConns > 0 && len(s.conns) >= s.cfg.MaxConns || s.cfg.MaxConnsPerIP > 0 && s.perIP[c.host] >= s.cfg.MaxConnsPerIP {
+	if len(s.conns) >= s.maxConns || s.perIP[c.host] >= s.maxPerIP {
 		if s.refused++; s.refused == 1 { // the janitor reports the rest
 			s.cfg.Log.Warn("connection refused: too many", "host", c.host, "connections", len(s.conns), "of_this_host", s.perIP[c.host])
 		}

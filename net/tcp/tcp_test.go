@@ -436,7 +436,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 
 func TestConnectionLimits(t *testing.T) {
 	h := &echo{}
-	s := start(t, h, Config{MaxConns: 3})
+	s := start(t, h, Config{})
+	s.SetLimits(3, 3)
 	conns := []*gonet.TCPConn{dial(t, s), dial(t, s), dial(t, s)}
 	require.Eventually(t, func() bool { return s.Conns() == 3 }, 10*time.Second, time.Millisecond)
 	_, err := dial(t, s).Read(make([]byte, 1))
@@ -448,7 +449,8 @@ func TestConnectionLimits(t *testing.T) {
 	require.NoError(t, err)
 	expect(t, c, numbered(1, 100))
 
-	perIP := start(t, &echo{}, Config{MaxConnsPerIP: 1})
+	perIP := start(t, &echo{}, Config{})
+	perIP.SetLimits(10, 1)
 	dial(t, perIP)
 	require.Eventually(t, func() bool { return perIP.Conns() == 1 }, 10*time.Second, time.Millisecond)
 	_, err = dial(t, perIP).Read(make([]byte, 1))
