@@ -19,7 +19,7 @@ var allowedOutside = map[string]bool{
 
 	"bytes": true, "cmp": true, "container/heap": true, "container/list": true,
 	"encoding/base64": true, "encoding/binary": true, "encoding/hex": true, "errors": true, "fmt": true,
-	"hash": true, "hash/crc32": true, "hash/fnv": true, "iter": true, "maps": true, "math": true, "math/bits": true,
+	"hash": true, "hash/crc32": true, "hash/fnv": true, "iter": true, "maps": true, "math": true, "math/bits": true, "regexp": true, "regexp/syntax": true,
 	"slices": true, "sort": true, "strconv": true, "strings": true, "time": true, "unicode": true, "unicode/utf8": true,
 }
 

@@ -236,9 +236,6 @@ func (k *classic) rebalanceTimeout() (d time.Duration) {
 	return d
 }
 
-// subscribes says whether members read a topic, as far as their subscriptions can be read.
-func (k *classic) subscribes(topic string) bool { return k.subscribed[topic] }
-
 // read reads the subscriptions of consumers.
 func (k *classic) read() {
 	k.opaque, k.subscribed = false, nil

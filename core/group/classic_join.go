@@ -231,7 +231,7 @@ func (c *Coordinator) replaceStatic(g *group, q call, m *kmsg.JoinGroupRequest, 
 	mem.joined = nil
 	delete(c.where, q.token)
 	c.touch(g, &mem)
-	c.change(g, []Record{k.record(g.id, int64(c.wall))}, func() {
+	c.change(g, g.view(), []Record{k.record(g.id, int64(c.wall))}, func() {
 		resp := k.joined(&mem, m)
 		if led && m.Version >= 9 { // it leads, and is not to assign
 			resp.SkipAssignment = true

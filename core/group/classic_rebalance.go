@@ -115,7 +115,7 @@ func (c *Coordinator) becomeEmpty(g *group) {
 	next := classic{
 		state: empty, generation: nextGeneration(k.generation), protocolType: k.protocolType, since: int64(c.wall),
 	}
-	c.change(g, []Record{next.record(g.id, next.since)}, func() {
+	c.change(g, g.view(), []Record{next.record(g.id, next.since)}, func() {
 		k.state, k.generation, k.protocol, k.since, k.recorded = empty, next.generation, "", next.since, true
 		k.read()
 	}, func(int16) {

@@ -55,7 +55,7 @@ func (c *Coordinator) assign(g *group, m *kmsg.SyncGroupRequest) {
 		}
 	}
 	since := int64(c.wall)
-	c.change(g, []Record{k.record(g.id, since)}, func() {
+	c.change(g, g.view(), []Record{k.record(g.id, since)}, func() {
 		k.state, k.recorded, k.since = stable, true, since
 		for _, id := range k.ids() {
 			mem := k.members[id]

@@ -127,15 +127,6 @@ func (k *consumer) subscribed() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-func (k *consumer) subscribes(topic string) bool {
-	for _, id := range k.ids() {
-		if _, ok := slices.BinarySearch(k.topicsOf(k.members[id]), topic); ok {
-			return true
-		}
-	}
-	return false
-}
-
 // deadline is when the group's members want to be looked at.
 func (k *consumer) deadline() core.Time {
 	at := core.Never

@@ -6,9 +6,13 @@ import "lockstep/core"
 // next sees it; undo takes it back if its write fails.
 type change struct {
 	g       *group
+	before  view
 	records []Record
 	undos   []func()
+	after   []func() // when it is committed
 }
+
+func newChange(g *group) *change { return &change{g: g, before: g.view()} }
 
 // put adds a record and how to take back what it does.
 func (x *change) put(r Record, undo func()) {
@@ -23,11 +27,16 @@ func (x *change) undo() {
 
 // write writes the change, if there is any. Then done is called, or failed with what a client is to be told.
 func (x *change) write(c *Coordinator, done func(), failed func(code int16)) {
-	if len(x.records) == 0 {
+	if len(x.records) == 0 { // nor anything to undo
 		done()
 		return
 	}
-	c.change(x.g, x.records, done, func(code int16) {
+	c.change(x.g, x.before, x.records, func() {
+		for _, f := range x.after {
+			f()
+		}
+		done()
+	}, func(code int16) {
 		x.undo()
 		failed(writeError(code))
 	})

@@ -62,11 +62,15 @@ func (c *Coordinator) listGroups(q call, m *kmsg.ListGroupsRequest) {
 		}
 		for _, id := range slices.Sorted(maps.Keys(p.groups)) {
 			g := p.groups[id]
-			if !g.exists() || !among(m.StatesFilter, g.state()) || !among(m.TypesFilter, g.kind()) {
+			v := g.view()
+			if g.busy != nil { // what is not committed is not shown
+				v = g.shown
+			}
+			if !v.exists || !among(m.StatesFilter, v.state) || !among(m.TypesFilter, v.kind) {
 				continue
 			}
 			x := kmsg.NewListGroupsResponseGroup()
-			x.Group, x.ProtocolType, x.GroupState, x.GroupType = id, g.protocolType(), g.state(), g.kind()
+			x.Group, x.ProtocolType, x.GroupState, x.GroupType = id, v.protocolType, v.state, v.kind
 			resp.Groups = append(resp.Groups, x)
 		}
 	}

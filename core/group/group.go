@@ -19,7 +19,7 @@ type group struct {
 	consumer *consumer // nil but under KIP-848
 
 	busy  *write // the change of its membership that is under way
-	shown string // while busy: the state before it, for ListGroups
+	shown view   // while busy: how it was before
 	queue []task // what waits, in order
 	late  bool   // has missed a tick while busy
 }
@@ -113,31 +113,19 @@ func (c *Coordinator) drain(g *group) {
 	c.settle(g)
 }
 
-// state is the group's state as clients are shown it.
-func (g *group) state() string {
-	switch {
-	case g.busy != nil:
-		return g.shown
-	case g.consumer != nil:
-		return g.consumer.state()
-	}
-	return g.classic.state.String()
+// view is what ListGroups shows of a group.
+type view struct {
+	exists       bool
+	state, kind  string
+	protocolType string // empty for a group that only keeps offsets
 }
 
-// kind is the group's type as clients are shown it.
-func (g *group) kind() string {
+// view is how the group is, with what is applied of a change that is under way.
+func (g *group) view() view {
 	if g.consumer != nil {
-		return "consumer"
+		return view{true, g.consumer.state(), "consumer", protocolConsumer}
 	}
-	return "classic"
-}
-
-// protocolType is the group's protocol type as clients are shown it; empty for one that only keeps offsets.
-func (g *group) protocolType() string {
-	if g.consumer != nil {
-		return protocolConsumer
-	}
-	return g.classic.protocolType
+	return view{g.exists(), g.classic.state.String(), "classic", g.classic.protocolType}
 }
 
 // protocolConsumer is the protocol type of consumers.

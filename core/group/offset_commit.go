@@ -146,7 +146,7 @@ func (c *Coordinator) mayCommitToConsumer(g *group, m *kmsg.OffsetCommitRequest)
 	switch {
 	case mem == nil:
 		return errUnknownMemberID
-	case m.InstanceID != nil && mem.instance != m.InstanceID && (mem.instance == nil || *mem.instance != *m.InstanceID):
+	case m.InstanceID != nil && !same(mem.instance, m.InstanceID):
 		return errFencedInstanceID
 	case mem.classic == nil && m.Version < 9: // such a version has no error code for this
 		return errUnsupportedVersion

@@ -32,18 +32,18 @@ func (c *Coordinator) deleteOffsets(q call, m *kmsg.OffsetDeleteRequest) {
 func (c *Coordinator) deleteOffsetsOf(g *group, q call, m *kmsg.OffsetDeleteRequest) {
 	resp := m.ResponseKind().(*kmsg.OffsetDeleteResponse)
 	var tombs []tombstone
+	read := g.read()
 	for _, t := range m.Topics {
 		x := kmsg.NewOffsetDeleteResponseTopic()
 		x.Topic = t.Topic
 		_, _, known := c.topics.Topic(t.Topic)
-		subscribed := g.subscribes(t.Topic)
 		for _, p := range t.Partitions {
 			y := kmsg.NewOffsetDeleteResponseTopicPartition()
 			y.Partition = p.Partition
 			switch {
 			case !known:
 				y.ErrorCode = errUnknownTopicOrPartition
-			case subscribed:
+			case read[t.Topic]:
 				y.ErrorCode = errGroupSubscribedToTopic
 			case g.findOffset(t.Topic, p.Partition) != nil:
 				tombs = append(tombs, g.offsetTombstone(t.Topic, p.Partition))
@@ -62,10 +62,14 @@ func (c *Coordinator) deleteOffsetsOf(g *group, q call, m *kmsg.OffsetDeleteRequ
 	})
 }
 
-// subscribes says whether members of the group read a topic.
-func (g *group) subscribes(topic string) bool {
-	if g.consumer != nil {
-		return g.consumer.subscribes(topic)
+// read returns the topics that members of the group read, as far as that is known.
+func (g *group) read() map[string]bool {
+	if g.consumer == nil {
+		return g.classic.subscribed
 	}
-	return g.classic.subscribes(topic)
+	set := make(map[string]bool)
+	for _, t := range g.consumer.subscribed() {
+		set[t] = true
+	}
+	return set
 }

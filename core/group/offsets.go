@@ -97,12 +97,12 @@ func (c *Coordinator) loadOffset(p *partition, key, value []byte) error {
 	return nil
 }
 
-// expired says whether the time of an offset is over (KIP-211).
-func (c *Coordinator) expired(g *group, topic string, o *offset) bool {
+// expired says whether the time of an offset is over (KIP-211), in a group whose members read some topics.
+func (c *Coordinator) expired(g *group, read map[string]bool, topic string, o *offset) bool {
 	base := o.at
 	switch k := &g.classic; {
 	case g.consumer != nil:
-		if len(g.consumer.members) > 0 && g.consumer.subscribes(topic) {
+		if read[topic] {
 			return false
 		}
 	case k.protocolType == "": // only keeps offsets
@@ -111,7 +111,7 @@ func (c *Coordinator) expired(g *group, topic string, o *offset) bool {
 			base = k.since
 		}
 	case k.protocolType == protocolConsumer && k.state == stable && !k.opaque:
-		if k.subscribes(topic) {
+		if read[topic] {
 			return false
 		}
 	default:
@@ -158,7 +158,8 @@ func (c *Coordinator) sweep() {
 
 // expire takes from a group the offsets whose time is over, and the group itself if it has neither offsets nor members left.
 func (c *Coordinator) expire(g *group) {
-	tombs := g.offsetTombstones(func(topic string, o *offset) bool { return c.expired(g, topic, o) })
+	read := g.read()
+	tombs := g.offsetTombstones(func(topic string, o *offset) bool { return c.expired(g, read, topic, o) || !c.isOf(topic, o) })
 	left := -len(tombs)
 	for _, topic := range slices.Sorted(maps.Keys(g.offsets)) {
 		left += len(g.offsets[topic])

@@ -21,9 +21,9 @@ func (c *Coordinator) write(g *group, records []Record, done func(), failed func
 }
 
 // change appends records that change a group's membership. Until their outcome is known, whatever else concerns the group
-// waits: so the change may already be applied, as long as failed undoes it.
-func (c *Coordinator) change(g *group, records []Record, done func(), failed func(code int16)) {
-	g.shown = g.state()
+// waits, and others are shown what was before: so the change may already be applied, as long as failed undoes it.
+func (c *Coordinator) change(g *group, before view, records []Record, done func(), failed func(code int16)) {
+	g.shown = before
 	g.busy = c.write(g, records, func() {
 		g.busy = nil
 		done()
@@ -50,7 +50,7 @@ func (c *Coordinator) erase(g *group, tombs []tombstone, done func(), failed fun
 	for i := range records {
 		records[i].Key = tombs[i].key
 	}
-	c.change(g, records, func() {
+	c.change(g, g.view(), records, func() {
 		for _, t := range tombs[:n] {
 			t.apply()
 		}

@@ -1,0 +1,220 @@
+package group
+
+import (
+	"cmp"
+	"slices"
+
+	"lockstep/core"
+)
+
+// assignInput is what a server-side assignor decides from.
+type assignInput struct {
+	topics  []assignTopic  // sorted by name
+	members []assignMember // sorted by id
+}
+
+type assignTopic struct {
+	id core.TopicID
+	n  int32 // partitions
+}
+
+type assignMember struct {
+	id       string
+	instance *string
+	topics   []int            // that it reads, ascending
+	before   []core.Partition // its last target, sorted
+}
+
+// assignors are the server-side assignors by name. Each returns, for each member, a sorted set; every partition of a topic that
+// somebody reads is in exactly one of them. They depend on their input alone.
+var assignors = map[string]func(*assignInput) [][]core.Partition{
+	assignorUniform: assignUniform,
+	assignorRange:   assignRange,
+}
+
+// assignRange gives each member a range of each of its topics, the same range where topics are alike, so that partitions of
+// one number come together. Static members come first, by their instance ids: they get the same again when they return.
+func assignRange(in *assignInput) [][]core.Partition {
+	out := make([][]core.Partition, len(in.members))
+	order := make([]int, len(in.members))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := in.members[a].instance, in.members[b].instance
+		switch {
+		case x != nil && y != nil:
+			return cmp.Compare(*x, *y)
+		case x != nil:
+			return -1
+		case y != nil:
+			return 1
+		}
+		return 0 // by id, as they come
+	})
+	for t, topic := range in.topics {
+		var readers []int
+		for _, m := range order {
+			if _, ok := slices.BinarySearch(in.members[m].topics, t); ok {
+				readers = append(readers, m)
+			}
+		}
+		from := int32(0)
+		for i, m := range readers {
+			share := topic.n / int32(len(readers))
+			if int32(i) < topic.n%int32(len(readers)) {
+				share++
+			}
+			for p := from; p < from+share; p++ {
+				out[m] = append(out[m], core.Partition{Topic: topic.id, Index: p})
+			}
+			from += share
+		}
+	}
+	for i := range out {
+		out[i] = union(out[i], nil)
+	}
+	return out
+}
+
+// assignUniform gives each member as many partitions as any other, as far as their subscriptions allow, and moves no more of
+// them than it must.
+func assignUniform(in *assignInput) [][]core.Partition {
+	for i := range in.members {
+		if !slices.Equal(in.members[i].topics, in.members[0].topics) {
+			return assignUneven(in)
+		}
+	}
+	return assignEven(in)
+}
+
+// assignEven is the uniform assignor where all members read the same topics.
+func assignEven(in *assignInput) [][]core.Partition {
+	n := len(in.members)
+	out := make([][]core.Partition, n)
+	if n == 0 {
+		return out
+	}
+	all := in.partitions(in.members[0].topics)
+	low, extra := len(all)/n, len(all)%n
+	taken := make(map[core.Partition]bool)
+	for i, m := range in.members {
+		kept, _ := split(m.before, all)
+		quota := low
+		if len(kept) > low && extra > 0 { // who has more keeps more, as long as some must have more
+			quota++
+			extra--
+		}
+		for _, p := range kept[:min(len(kept), quota)] {
+			if !taken[p] {
+				taken[p] = true
+				out[i] = append(out[i], p)
+			}
+		}
+	}
+	want := make([]int, n)
+	extra = len(all) % n
+	for i := range out {
+		if len(out[i]) > low {
+			extra--
+		}
+	}
+	for i := range out {
+		want[i] = max(low, len(out[i]))
+		if len(out[i]) <= low && extra > 0 {
+			want[i]++
+			extra--
+		}
+	}
+	i := 0
+	for _, p := range all {
+		if taken[p] {
+			continue
+		}
+		for len(out[i]) >= want[i] { // in turn, so that the partitions of a topic are spread
+			i = (i + 1) % n
+		}
+		out[i] = append(out[i], p)
+		i = (i + 1) % n
+	}
+	for i := range out {
+		slices.SortFunc(out[i], core.Partition.Compare)
+	}
+	return out
+}
+
+// partitions returns all partitions of topics, sorted.
+func (in *assignInput) partitions(topics []int) (all []core.Partition) {
+	for _, t := range topics {
+		for p := range in.topics[t].n {
+			all = append(all, core.Partition{Topic: in.topics[t].id, Index: p})
+		}
+	}
+	slices.SortFunc(all, core.Partition.Compare)
+	return all
+}
+
+// assignUneven is the uniform assignor where members read different topics: what nobody has goes to the reader that has least,
+// and then partitions move as long as a reader has at least two fewer than the owner.
+func assignUneven(in *assignInput) [][]core.Partition {
+	type part struct {
+		core.Partition
+		owner   int
+		readers []int
+	}
+	var parts []part
+	for t, topic := range in.topics {
+		var readers []int
+		for m := range in.members {
+			if _, ok := slices.BinarySearch(in.members[m].topics, t); ok {
+				readers = append(readers, m)
+			}
+		}
+		for p := range topic.n {
+			if len(readers) > 0 {
+				parts = append(parts, part{core.Partition{Topic: topic.id, Index: p}, -1, readers})
+			}
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { // those that few can have first
+		return cmp.Or(cmp.Compare(len(a.readers), len(b.readers)), a.Compare(b.Partition))
+	})
+	counts := make([]int, len(in.members))
+	least := func(readers []int) int {
+		return slices.MinFunc(readers, func(a, b int) int { return cmp.Compare(counts[a], counts[b]) })
+	}
+	for i := range parts {
+		p := &parts[i]
+		for _, m := range p.readers {
+			if p.owner < 0 && has(in.members[m].before, p.Partition) {
+				p.owner = m
+				counts[m]++
+			}
+		}
+	}
+	for i := range parts {
+		if p := &parts[i]; p.owner < 0 {
+			p.owner = least(p.readers)
+			counts[p.owner]++
+		}
+	}
+	for moved := true; moved; { // each move makes the sum of squares smaller, so this ends
+		moved = false
+		for i := range parts {
+			p := &parts[i]
+			if m := least(p.readers); counts[p.owner]-counts[m] >= 2 {
+				counts[p.owner]--
+				counts[m]++
+				p.owner, moved = m, true
+			}
+		}
+	}
+	out := make([][]core.Partition, len(in.members))
+	for _, p := range parts {
+		out[p.owner] = append(out[p.owner], p.Partition)
+	}
+	for i := range out {
+		slices.SortFunc(out[i], core.Partition.Compare)
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package group
+
+import (
+	"slices"
+
+	"lockstep/core"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// toConsumer makes a group, classic or new, one of KIP-848. Its members, if it has any, stay and speak the classic protocol.
+func (c *Coordinator) toConsumer(x *change) (int16, string) {
+	g := x.g
+	k := &g.classic
+	if n := len(k.members); n > 0 {
+		switch {
+		case c.cfg.Migration != MigrateUp && c.cfg.Migration != MigrateBothWays, k.protocolType != protocolConsumer, k.opaque:
+			return errGroupIDNotFound, "Group " + g.id + " is not a consumer group."
+		case n >= int(c.cfg.ConsumerMaxSize):
+			return errGroupMaxSizeReached, "The group has as many members as it may."
+		}
+		for _, id := range k.ids() {
+			for _, p := range k.members[id].protocols {
+				if _, ok := readSubscription(p.metadata); !ok {
+					return errGroupIDNotFound, "Group " + g.id + " is not a consumer group."
+				}
+			}
+		}
+		c.abandon(g, errRebalanceInProgress)
+	}
+	old := *k
+	x.undos = append(x.undos, func() { g.classic = old })
+	if old.recorded {
+		key := kmsg.GroupMetadataKey{Version: 2, Group: g.id}
+		x.put(Record{Key: key.AppendTo(nil)}, func() {})
+	}
+	g.classic.init()
+	x.create()
+	if len(old.members) > 0 {
+		c.takeOver(x, &old)
+	}
+	return errNone, ""
+}
+
+// takeOver makes members of KIP-848 of those of a classic group: each has what it was last assigned.
+func (c *Coordinator) takeOver(x *change, old *classic) {
+	for _, id := range old.ids() {
+		m := old.members[id]
+		p := m.protocols[0]
+		if chosen := m.metadataOf(old.protocol); chosen != nil {
+			p.metadata = chosen
+		}
+		s, _ := readSubscription(p.metadata)
+		sub := &subscriber{
+			instance: m.instance, rack: s.Rack, clientID: m.clientID, host: m.host, topics: sorted(s.Topics),
+			rebalance: m.rebalance, classic: &bridge{m.session, m.protocols},
+		}
+		x.member(id, sub)
+		x.after = append(x.after, func() { c.see(x.g, id) })
+	}
+	x.epoch(old.generation, c.hashOf(x.g.consumer))
+	for _, id := range old.ids() {
+		var set []core.Partition
+		for _, p := range c.readAssignment(old.members[id].assignment) {
+			if x.g.consumer.free(p, id) { // an assignor may have given it twice
+				set = append(set, p)
+			}
+		}
+		x.target(id, set)
+		x.current(id, &current{epoch: old.generation, previous: old.generation, assigned: set})
+	}
+	x.targetEpoch(old.generation)
+}
+
+// readAssignment reads what a leader assigned a consumer, as far as the topics are there.
+func (c *Coordinator) readAssignment(b []byte) (set []core.Partition) {
+	a := kmsg.NewConsumerMemberAssignment()
+	if len(b) < 2 || a.ReadFrom(b) != nil {
+		return nil
+	}
+	for _, t := range a.Topics {
+		id, n, ok := c.topics.Topic(t.Topic)
+		for _, p := range t.Partitions {
+			if ok && p >= 0 && p < n {
+				set = append(set, core.Partition{Topic: id, Index: p})
+			}
+		}
+	}
+	return union(set, nil)
+}
+
+// maybeToClassic makes a group classic again whose last member of KIP-848 has gone while others are there.
+func (c *Coordinator) maybeToClassic(x *change) {
+	g, k := x.g, x.g.consumer
+	if len(k.members) == 0 || len(k.members) > int(c.cfg.MaxSize) ||
+		c.cfg.Migration != MigrateDown && c.cfg.Migration != MigrateBothWays {
+		return
+	}
+	for _, id := range k.ids() {
+		if k.members[id].classic == nil {
+			return
+		}
+	}
+	for _, t := range k.tombstones(g) {
+		x.put(Record{Key: t.key}, func() {})
+	}
+	next := classic{}
+	next.init()
+	next.state, next.recorded, next.since = stable, true, int64(c.wall)
+	next.generation, next.protocolType = k.epoch, protocolConsumer
+	for _, id := range k.ids() {
+		m := k.members[id]
+		next.add(&member{
+			id: id, instance: m.instance, clientID: m.clientID, host: m.host, session: m.classic.session, rebalance: m.rebalance,
+			protocols: m.classic.protocols, synced: true, expires: core.Never,
+			assignment: c.classicAssignment(m.classic.protocols[0].metadata, k.current[id].assigned),
+		})
+	}
+	next.protocol = next.choose()
+	next.read()
+	empty := g.classic
+	g.classic, g.consumer = next, nil
+	x.put(next.record(g.id, next.since), func() { g.classic, g.consumer = empty, k })
+	x.after = append(x.after, func() {
+		for _, id := range g.classic.ids() {
+			c.touch(g, g.classic.members[id])
+		}
+		c.rebalance(g, "the last member of the consumer protocol left", "")
+	})
+}
+
+// sorted returns a sorted set of topics.
+func sorted(topics []string) []string {
+	out := slices.Clone(topics)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
