@@ -278,3 +278,20 @@ func TestDescribeTopicPartitionsPages(t *testing.T) {
 	}
 	require.Equal(t, []string{"a0", "a1", "b0", "b1", "b2"}, seen)
 }
+
+func TestOpeningNewLogsDoesNotFence(t *testing.T) {
+	h := newHost(t, nil)
+	createTopic(h, "orders", 1)
+	h.holdOpen = true
+	r := kmsg.NewPtrCreateTopicsRequest()
+	r.Version = 7
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "large", 100, -1
+	r.Topics = append(r.Topics, topic)
+	h.send(r)
+	for range 10 {
+		h.pass()
+		p := produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), batch("a")))
+		require.Zero(t, p.ErrorCode)
+	}
+}

@@ -30,6 +30,7 @@ type host struct {
 	stop     *Stop
 	fail     error // of the next appends
 	holdSync bool  // report Written, not Durable
+	holdOpen bool  // do not answer OpenLog
 }
 
 type memLog struct {
@@ -88,6 +89,9 @@ func (h *host) do(e Effect) {
 	case OpenLog:
 		if h.logs[e.Log] == nil {
 			h.logs[e.Log] = &memLog{}
+		}
+		if h.holdOpen {
+			return
 		}
 		h.tell(LogOpened{Log: e.Log, State: log.State{Producers: log.NewProducers(0)}})
 	case Append:

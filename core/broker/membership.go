@@ -113,7 +113,7 @@ func (b *Broker) heartbeat() {
 	r.Version = 1
 	r.BrokerID, r.BrokerEpoch = b.cfg.NodeID, m.epoch
 	r.CurrentMetadataOffset = b.image.Next() - 1
-	r.WantFence = m.opening > 0
+	r.WantFence = !m.ready && m.opening > 0 // logs of new topics are opened while the others serve
 	r.WantShutdown = b.stopping
 	sent := b.now
 	b.askController(brokerPatience, r, func(resp kmsg.Response, err error) {
