@@ -61,7 +61,7 @@ func (l *Log) admit(batches []record.Batch) (bytes int64, err error) {
 	next, epoch := l.end, l.lastEpoch
 	for _, b := range batches {
 		base, e := b.BaseOffset(), b.LeaderEpoch()
-		if base < next || base > next && !l.cfg.Compact || e < epoch {
+		if base < next || base > next && !l.gaps || e < epoch {
 			return 0, fmt.Errorf("%s: batch at offset %d of epoch %d after offset %d of epoch %d: %w",
 				l.dir, base, e, next, epoch, ErrOffsetOrder)
 		}
@@ -126,7 +126,7 @@ func (l *Log) loadFirst(seg *segment) {
 		return
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, seg.size)
+	s := l.scan(seg, f, seg.size)
 	defer s.close()
 	if h, err := s.header(); err == nil {
 		seg.firstTimestamp = h.MaxTimestamp

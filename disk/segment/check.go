@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"errors"
 	"fmt"
 
 	"lockstep/core/record"
@@ -18,32 +17,24 @@ func (l *Log) check(seg *segment) error {
 	}
 	defer l.release(seg)
 	l.mu.Lock()
-	size, end, strict := seg.size, int64(-1), !l.cfg.Compact
+	size, end, strict := seg.size, int64(-1), !l.gaps
 	for i := range l.segs {
 		if l.segs[i] == seg {
 			end = l.endOf(i)
 		}
 	}
 	l.mu.Unlock()
-	s := newScanner(f, seg.name(logExt), 0, size)
+	s := l.scan(seg, f, size)
 	defer s.close()
-	e, err := l.floor(seg, 1, func(e entry) bool { return int64(e.pos) >= size })
-	bad := err != nil
-	if bad && !errors.Is(err, errIndex) {
-		return err
-	}
-	s.pos = int64(e.pos)
-	if _, err := l.landing(seg, s, e); err != nil {
-		bad, e, s.pos = true, entry{maxTimestamp: noTimestamp}, 0
-	}
-	next, latest := seg.base, e.maxTimestamp
+	latest, bad := l.land(seg, s, 1, func(e entry) bool { return int64(e.pos) >= size })
+	next := seg.base
 	for !s.done() {
 		h, err := s.header()
 		if err != nil {
 			return damageOf(s, err)
 		}
 		next, latest = h.NextOffset(), max(latest, h.MaxTimestamp)
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	l.judgeIndex(seg, bad, s.walked)
 	if end >= 0 && (next > end || next < end && strict) {
@@ -67,7 +58,7 @@ func (l *Log) Verify() error {
 	for i, seg := range segs {
 		sizes[i] = seg.size
 	}
-	damage, gaps := l.damage, l.cfg.Compact
+	damage, gaps := l.damage, l.gaps
 	if l.deleted {
 		damage = ErrNoLog
 	}
@@ -81,7 +72,7 @@ func (l *Log) Verify() error {
 			return corrupt(seg.name(logExt), 0, "segment begins at offset %d, the one before ended at %d", seg.base, next)
 		}
 		next = seg.base
-		if err := l.verifySegment(seg, sizes[i], gaps, &next, &epoch); err != nil {
+		if err := l.verifySegment(seg, sizes[i], &next, &epoch); err != nil {
 			return err
 		}
 	}
@@ -92,13 +83,13 @@ func (l *Log) Verify() error {
 }
 
 // verifySegment is Verify for one segment; next and epoch are those that its batches have to follow on.
-func (l *Log) verifySegment(seg *segment, size int64, gaps bool, next *int64, epoch *int32) error {
+func (l *Log) verifySegment(seg *segment, size int64, next *int64, epoch *int32) error {
 	f, err := l.acquire(seg)
 	if err != nil {
 		return err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, size)
+	s := l.scan(seg, f, size)
 	defer s.close()
 	batches := map[int64]int64{} // base offset by position
 	for !s.done() {
@@ -106,12 +97,12 @@ func (l *Log) verifySegment(seg *segment, size int64, gaps bool, next *int64, ep
 		if err != nil {
 			return damageOf(s, err)
 		}
-		if base := b.BaseOffset(); base < *next || base > *next && !gaps || b.LeaderEpoch() < *epoch {
-			return corrupt(s.name, s.pos, "batch at offset %d of epoch %d after offset %d of epoch %d", base, b.LeaderEpoch(), *next, *epoch)
+		if b.LeaderEpoch() < *epoch {
+			return corrupt(s.name, s.pos, "batch of epoch %d after one of epoch %d", b.LeaderEpoch(), *epoch)
 		}
 		batches[s.pos] = b.BaseOffset()
 		*next, *epoch = b.NextOffset(), b.LeaderEpoch()
-		s.step(b.Size())
+		s.step(b.Size(), b.NextOffset())
 	}
 	if err = l.verifyIndex(seg, size, batches); err != nil {
 		l.rebuildIndex(seg) // it was never synced

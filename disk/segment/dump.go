@@ -25,7 +25,7 @@ func ScanFile(f io.ReaderAt, name string, size int64, fn func(pos int64, b recor
 		if err := fn(s.pos, b); err != nil {
 			return err
 		}
-		s.step(b.Size())
+		s.step(b.Size(), b.NextOffset())
 	}
 	return nil
 }

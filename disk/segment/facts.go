@@ -25,6 +25,7 @@ type facts struct {
 	start         int64 // first offset
 	highWatermark int64
 	epochs        []log.EpochStart // ascending; replaced, never changed in place
+	gaps          bool             // compaction may have removed offsets
 	suspect       bool             // damaged, and the recovery point that would prove it is not known
 }
 
@@ -38,6 +39,7 @@ const (
 	entryEpochs
 	entryForget // the log is deleted
 	entrySuspect
+	entryGaps
 )
 
 // entryWriter appends entries.
@@ -87,6 +89,9 @@ func (w *entryWriter) all(id core.Partition, f *facts) {
 	}
 	if f.suspect {
 		w.begin(entrySuspect, id)
+	}
+	if f.gaps {
+		w.begin(entryGaps, id)
 	}
 }
 
@@ -163,6 +168,8 @@ func (r *entryReader) apply(m map[core.Partition]*facts) bool {
 			f.epochs = r.epochs()
 		case entrySuspect:
 			f.suspect = true
+		case entryGaps:
+			f.gaps = true
 		case entryForget:
 		default:
 			r.bad = true

@@ -299,7 +299,7 @@ func (l *Log) indexOf(seg *segment) ([]entry, error) {
 	l.mu.Lock()
 	size, interval := seg.size, l.indexInterval()
 	l.mu.Unlock()
-	s := newScanner(f, seg.name(logExt), 0, size)
+	s := l.scan(seg, f, size)
 	defer s.close()
 	mirror := segment{base: seg.base, maxTimestamp: noTimestamp}
 	var all []entry
@@ -311,7 +311,7 @@ func (l *Log) indexOf(seg *segment) ([]entry, error) {
 		mirror.add(h.BaseOffset, h.Size(), h.MaxTimestamp, interval)
 		all = append(all, mirror.pending...)
 		mirror.pending = mirror.pending[:0]
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	return all, nil
 }

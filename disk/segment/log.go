@@ -31,6 +31,7 @@ type Log struct {
 	end      int64
 	segs     []*segment // ascending; a segment ends where the next one begins
 	writable bool       // the last segment takes appends
+	gaps     bool       // offsets may be missing, because compaction removed them
 	gen      uint32     // rises when what a round of sync captured is no more true
 	deleted  bool
 	damage   error // the log cannot be opened (rule 15)
@@ -109,9 +110,27 @@ func (l *Log) UnsyncedBytes() int64 {
 func (l *Log) Configure(cfg log.Config) {
 	l.op.Lock()
 	defer l.op.Unlock()
+	l.configure(cfg)
+}
+
+// configure is Configure with l.op held. A log that may have had gaps once may have them for good.
+func (l *Log) configure(cfg log.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cfg = cfg
+	if cfg.Compact && !l.gaps {
+		l.gaps = true
+		l.store.journal.change(l.id, true, func(f *facts, w *entryWriter) {
+			f.gaps = true
+			w.begin(entryGaps, l.id)
+		})
+	}
+}
+
+func (l *Log) mayHaveGaps() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gaps
 }
 
 func (l *Log) segmentBytes() int64 {

@@ -110,15 +110,10 @@ func (l *Log) lookupIn(seg *segment, size, timestamp int64, v view) (TimeResult,
 		return notFound, err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, size)
+	s := l.scan(seg, f, size)
 	defer s.close()
 	// No batch before the last entry that has seen only earlier timestamps can hold it.
-	if e, err := l.floor(seg, 0.5, func(e entry) bool { return e.maxTimestamp >= timestamp || int64(e.pos) >= size }); err == nil {
-		s.pos = int64(e.pos)
-		if _, err := l.landing(seg, s, e); err != nil {
-			s.pos = 0
-		}
-	}
+	l.land(seg, s, 0.5, func(e entry) bool { return e.maxTimestamp >= timestamp || int64(e.pos) >= size })
 	for !s.done() {
 		h, err := s.header()
 		if err != nil {
@@ -133,7 +128,7 @@ func (l *Log) lookupIn(seg *segment, size, timestamp int64, v view) (TimeResult,
 				return r, err
 			}
 		}
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	return notFound, nil
 }
@@ -181,19 +176,11 @@ func (l *Log) latestWithin(seg *segment, size int64, v view) (int64, error) {
 		return 0, err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, size)
+	s := l.scan(seg, f, size)
 	defer s.close()
 	latest := int64(noTimestamp)
 	if seg.base >= v.start { // what an entry has seen counts in whole
-		e, err := l.floor(seg, 0.5, func(e entry) bool { return seg.base+int64(e.rel) > v.limit || int64(e.pos) >= size })
-		if err == nil {
-			s.pos = int64(e.pos)
-			if _, err := l.landing(seg, s, e); err != nil {
-				s.pos = 0
-			} else {
-				latest = e.maxTimestamp
-			}
-		}
+		latest, _ = l.land(seg, s, 0.5, func(e entry) bool { return seg.base+int64(e.rel) > v.limit || int64(e.pos) >= size })
 	}
 	for !s.done() {
 		h, err := s.header()
@@ -212,7 +199,7 @@ func (l *Log) latestWithin(seg *segment, size int64, v view) (int64, error) {
 			}
 			latest = max(latest, t)
 		}
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	return latest, nil
 }

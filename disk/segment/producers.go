@@ -86,7 +86,7 @@ func (l *Log) replaySegment(table *log.Producers, seg *segment, from int64) erro
 	if seg.size == 0 || from >= l.end {
 		return nil
 	}
-	pos, _, err := l.placeOf(seg, max(from, seg.base))
+	pos, base, err := l.placeOf(seg, max(from, seg.base))
 	if err != nil || pos == seg.size {
 		return err
 	}
@@ -95,7 +95,8 @@ func (l *Log) replaySegment(table *log.Producers, seg *segment, from int64) erro
 		return err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), pos, seg.size)
+	s := l.scan(seg, f, seg.size)
+	s.seek(pos, base)
 	defer s.close()
 	for !s.done() {
 		b, err := s.batch()
@@ -105,7 +106,7 @@ func (l *Log) replaySegment(table *log.Producers, seg *segment, from int64) erro
 		if b.BaseOffset() >= from { // else the snapshot knows it
 			table.Replay(b.Header())
 		}
-		s.step(b.Size())
+		s.step(b.Size(), b.NextOffset())
 	}
 	return nil
 }

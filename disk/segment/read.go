@@ -3,8 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-
-	"lockstep/core/record"
 )
 
 // Read finds whole batches, from the one that holds from (or, in a gap, the
@@ -118,7 +116,7 @@ func (l *Log) readSegment(q query, maxBytes int64, atLeastOne bool) (Span, error
 		return Span{}, err
 	}
 	span := Span{f: f, seg: q.seg}
-	s := newScanner(f, q.seg.name(logExt), 0, q.size)
+	s := l.scan(q.seg, f, q.size)
 	defer s.close()
 	if err := l.delimit(&q, &span, s, maxBytes, atLeastOne); err != nil {
 		span.Release()
@@ -168,13 +166,9 @@ func (l *Log) delimit(q *query, span *Span, s *scanner, maxBytes int64, atLeastO
 // fit takes as many whole batches as maxBytes holds, of more that there are.
 func (l *Log) fit(q *query, span *Span, s *scanner, maxBytes int64, atLeastOne bool) error {
 	target := q.start + maxBytes
-	s.pos = q.start
 	// The index names a batch near the target, so that not every header is read on the way.
-	if e, err := l.floor(q.seg, ratio(target, q.size), func(e entry) bool { return int64(e.pos) > target }); err == nil && int64(e.pos) > q.start {
-		s.pos = int64(e.pos)
-		if _, err := l.landing(q.seg, s, e); err != nil {
-			s.pos = q.start
-		}
+	if l.land(q.seg, s, ratio(target, q.size), func(e entry) bool { return int64(e.pos) > target }); s.pos <= q.start {
+		s.seek(q.start, -1)
 	}
 	next := q.from
 	for s.pos < q.stop {
@@ -188,7 +182,7 @@ func (l *Log) fit(q *query, span *Span, s *scanner, maxBytes int64, atLeastOne b
 			break
 		}
 		next = h.NextOffset()
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	if s.pos > q.start {
 		span.Next, span.Len = next, int(s.pos-q.start)
@@ -198,15 +192,7 @@ func (l *Log) fit(q *query, span *Span, s *scanner, maxBytes int64, atLeastOne b
 
 // seek finds the first batch of a segment that ends above off: its position and base offset, or the segment's size and off.
 func (l *Log) seek(seg *segment, s *scanner, off int64) (pos, base int64, err error) {
-	e, err := l.floor(seg, ratio(off-seg.base, l.spanOf(seg)), func(e entry) bool { return seg.base+int64(e.rel) > off })
-	if err != nil && !errors.Is(err, errIndex) {
-		return 0, 0, err
-	}
-	bad := err != nil
-	s.pos, s.walked = int64(e.pos), 0
-	if _, err := l.landing(seg, s, e); err != nil {
-		bad, s.pos = true, 0
-	}
+	_, bad := l.land(seg, s, ratio(off-seg.base, l.spanOf(seg)), func(e entry) bool { return seg.base+int64(e.rel) > off })
 	for !s.done() {
 		h, err := s.header()
 		if err != nil {
@@ -216,7 +202,7 @@ func (l *Log) seek(seg *segment, s *scanner, off int64) (pos, base int64, err er
 			l.judgeIndex(seg, bad, s.walked)
 			return s.pos, h.BaseOffset, nil
 		}
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	l.judgeIndex(seg, bad, s.walked)
 	return s.pos, off, nil
@@ -239,16 +225,22 @@ func ratio(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// landing checks that the batch that an entry names is there.
-func (l *Log) landing(seg *segment, s *scanner, e entry) (record.Header, error) {
-	if e.pos == 0 {
-		return record.Header{}, nil
+// land puts a scanner on the last batch that the index names and that is not above, or on the segment's first one.
+// near is floor's. It returns the latest timestamp of the batches before, and whether the index is broken.
+func (l *Log) land(seg *segment, s *scanner, near float64, a above) (latest int64, bad bool) {
+	e, err := l.floor(seg, near, a)
+	if err == nil && e.pos > 0 {
+		s.seek(int64(e.pos), seg.base+int64(e.rel))
+		h, headErr := s.header() // an entry is believed if its batch is there
+		if err = headErr; err == nil && h.BaseOffset != s.next {
+			err = errIndex
+		}
 	}
-	h, err := s.header()
-	if err == nil && h.BaseOffset != seg.base+int64(e.rel) {
-		err = fmt.Errorf("%w: no batch %d at %d", errIndex, seg.base+int64(e.rel), e.pos)
+	if err == nil && e.pos > 0 {
+		return e.maxTimestamp, false
 	}
-	return h, err
+	s.seek(0, seg.base)
+	return noTimestamp, err != nil
 }
 
 // judgeIndex notes that a segment's index should be rebuilt: it is broken, or

@@ -87,6 +87,8 @@ func (r *recovery) setChanged() {
 func (r *recovery) recover(l *Log) {
 	p := logRecovery{r: r, l: l, known: r.s.journal.get(l.id)}
 	p.strict = r.strict || p.known.suspect
+	p.known.gaps = p.known.gaps || r.strict // it may have been known
+	l.gaps = p.known.gaps
 	err := p.run()
 	if err == nil {
 		return
@@ -315,7 +317,8 @@ func (p *logRecovery) scanSegment(i int, pos int64) (end int64, err error) {
 		return 0, err
 	}
 	defer p.l.release(seg)
-	s := newScanner(f, seg.name(logExt), pos, size)
+	s := p.l.scan(seg, f, size)
+	s.seek(pos, p.next)
 	defer s.close()
 	seg.size, seg.checked = pos, true
 	for err == nil && !s.done() {
@@ -342,8 +345,8 @@ func (p *logRecovery) scanSegment(i int, pos int64) (end int64, err error) {
 // take counts a batch that follows.
 func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 	base, epoch := b.BaseOffset(), b.LeaderEpoch()
-	if base < p.next || epoch < p.epoch {
-		return corrupt(s.name, s.pos, "batch at offset %d of epoch %d after offset %d of epoch %d", base, epoch, p.next, p.epoch)
+	if epoch < p.epoch {
+		return corrupt(s.name, s.pos, "batch of epoch %d after one of epoch %d", epoch, p.epoch)
 	}
 	if epoch > p.epoch {
 		p.known.epochs = withEpoch(p.known.epochs, log.EpochStart{Epoch: epoch, Start: base})
@@ -351,7 +354,7 @@ func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 	seg.add(base, b.Size(), b.MaxTimestamp(), p.l.indexInterval())
 	p.l.flushIndex(seg, maxPending/2)
 	p.next, p.epoch = b.NextOffset(), epoch
-	s.step(b.Size())
+	s.step(b.Size(), b.NextOffset())
 	return nil
 }
 
@@ -381,8 +384,8 @@ func (p *logRecovery) tellDamage(i int, s *scanner, size int64, damage error) er
 // laterBatch looks for a whole batch of an offset from next on after the scanner's position, which it keeps; -1 if there is none.
 func laterBatch(s *scanner, size, next int64) (int64, error) {
 	from := s.pos
-	defer func() { s.pos = from }()
-	for s.pos = from + 1; size-s.pos >= record.HeaderSize; s.pos++ {
+	defer func() { s.seek(from, next) }()
+	for s.seek(from+1, -1); size-s.pos >= record.HeaderSize; s.pos++ {
 		w, err := s.window(record.HeaderSize, crcChunk)
 		if err != nil {
 			return -1, err

@@ -16,6 +16,10 @@ type scanner struct {
 	name string // of the file, for errors
 	pos  int64  // of the batch at hand
 	end  int64
+	// next is the base offset that the batch at hand must have, or with gaps (compaction leaves them) at least; -1 if
+	// any will do. No CRC covers it, so that is the only check.
+	next int64
+	gaps bool
 
 	buf    []byte // of the file, from at on
 	at     int64
@@ -43,8 +47,18 @@ var errZeros = errors.New("zeros")
 // newScanner returns a scanner; close gives its memory back.
 func newScanner(f io.ReaderAt, name string, pos, end int64) *scanner {
 	b := scanBuffers.Get().(*[]byte)
-	return &scanner{f: f, name: name, pos: pos, end: end, buf: (*b)[:0], at: pos, pooled: b}
+	return &scanner{f: f, name: name, pos: pos, end: end, next: -1, gaps: true, buf: (*b)[:0], at: pos, pooled: b}
 }
+
+// scan returns a scanner over the first size bytes of a segment's file, at its start.
+func (l *Log) scan(seg *segment, f io.ReaderAt, size int64) *scanner {
+	s := newScanner(f, seg.name(logExt), 0, size)
+	s.next, s.gaps = seg.base, l.mayHaveGaps()
+	return s
+}
+
+// seek goes to a position at which a batch begins whose base offset is known, or -1.
+func (s *scanner) seek(pos, next int64) { s.pos, s.next, s.walked = pos, next, 0 }
 
 func (s *scanner) close() { scanBuffers.Put(s.pooled) }
 
@@ -103,7 +117,15 @@ func (s *scanner) header() (record.Header, error) {
 	case int64(h.Size()) > s.end-s.pos:
 		return h, corrupt(s.name, s.pos, "batch of %d bytes, %d are left", h.Size(), s.end-s.pos)
 	}
-	return h, nil
+	return h, s.follows(h.BaseOffset)
+}
+
+// follows checks the base offset of the batch at hand.
+func (s *scanner) follows(base int64) error {
+	if s.next < 0 || base == s.next || base > s.next && s.gaps {
+		return nil
+	}
+	return corrupt(s.name, s.pos, "batch at offset %d, where %d should be", base, s.next)
 }
 
 // batch parses the batch at pos, CRC and all (museum C04: length alone makes no
@@ -131,7 +153,7 @@ func (s *scanner) batch() (record.Batch, error) {
 	if err != nil {
 		return record.Batch{}, corrupt(s.name, s.pos, "%v", err)
 	}
-	return batch, nil
+	return batch, s.follows(batch.BaseOffset())
 }
 
 // tail is the error where less than a header is left.
@@ -146,9 +168,10 @@ func (s *scanner) tail() error {
 	return corrupt(s.name, s.pos, "%d bytes are less than a batch", len(b))
 }
 
-// step goes to the next batch, after one of the given size.
-func (s *scanner) step(size int) {
+// step goes to the next batch, after one of a size and the offset that follows on it.
+func (s *scanner) step(size int, next int64) {
 	s.pos += int64(size)
+	s.next = next
 	s.last = size
 	s.walked++
 }

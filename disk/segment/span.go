@@ -108,6 +108,22 @@ func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, er
 	}
 }
 
+// follow checks what no CRC covers: that the batches' offsets follow on one another.
+func (s *Span) follow(batches []record.Batch) error {
+	gaps, next, pos := s.seg.log.mayHaveGaps(), s.Base, s.Off
+	for i, b := range batches {
+		base := b.BaseOffset()
+		if i == 0 && base <= s.Base && b.NextOffset() > s.Base {
+			next = base // what was asked for is inside of it
+		}
+		if base != next && !(gaps && base > next) {
+			return corrupt(s.seg.name(logExt), pos, "batch at offset %d, where %d should be", base, next)
+		}
+		next, pos = b.NextOffset(), pos+int64(b.Size())
+	}
+	return nil
+}
+
 // parse reads and parses the span's batches.
 func (s *Span) parse() ([]record.Batch, error) {
 	buf := make([]byte, s.Len)
@@ -121,5 +137,5 @@ func (s *Span) parse() ([]record.Batch, error) {
 	if err != nil {
 		return nil, corrupt(s.seg.name(logExt), s.Off+int64(used), "%v", err)
 	}
-	return batches, nil
+	return batches, s.follow(batches)
 }

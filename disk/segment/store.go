@@ -198,13 +198,10 @@ func (s *Store) OpenLog(id core.Partition, topic string, cfg log.Config) (*Log, 
 	}
 	l.op.Lock()
 	defer l.op.Unlock()
-	l.mu.Lock()
-	l.cfg = cfg
-	damage := l.damage
-	l.mu.Unlock()
-	if damage != nil {
-		return nil, log.State{}, damage
+	if l.damage != nil {
+		return nil, log.State{}, l.damage
 	}
+	l.configure(cfg)
 	producers, err := l.loadProducers()
 	if err != nil {
 		return nil, log.State{}, err

@@ -141,7 +141,7 @@ func (l *Log) placeOf(seg *segment, off int64) (pos, base int64, err error) {
 		return 0, 0, err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, seg.size)
+	s := l.scan(seg, f, seg.size)
 	defer s.close()
 	return l.seek(seg, s, off)
 }
@@ -153,24 +153,16 @@ func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
 		return 0, err
 	}
 	defer l.release(seg)
-	s := newScanner(f, seg.name(logExt), 0, pos)
+	s := l.scan(seg, f, pos)
 	defer s.close()
-	e, err := l.floor(seg, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
-	if err == nil {
-		s.pos = int64(e.pos)
-		_, err = l.landing(seg, s, e)
-	}
-	if err != nil {
-		e, s.pos = entry{maxTimestamp: noTimestamp}, 0
-	}
-	latest := e.maxTimestamp
+	latest, _ := l.land(seg, s, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
 	for !s.done() {
 		h, err := s.header()
 		if err != nil {
 			return 0, damageOf(s, err)
 		}
 		latest = max(latest, h.MaxTimestamp)
-		s.step(h.Size())
+		s.step(h.Size(), h.NextOffset())
 	}
 	return latest, nil
 }
