@@ -29,37 +29,6 @@ type executor struct {
 	quit      <-chan struct{}                 // closed when the node stops
 }
 
-// logOf returns the log that an effect is on.
-func logOf(e broker.Effect) core.Partition {
-	switch e := e.(type) {
-	case broker.OpenLog:
-		return e.Log
-	case broker.ConfigureLog:
-		return e.Log
-	case broker.DeleteLog:
-		return e.Log
-	case broker.Append:
-		return e.Log
-	case broker.Truncate:
-		return e.Log
-	case broker.ResetLog:
-		return e.Log
-	case broker.SetStart:
-		return e.Log
-	case broker.Retain:
-		return e.Log
-	case broker.SaveEpochs:
-		return e.Log
-	case broker.SaveProducers:
-		return e.Log
-	case broker.LookupTime:
-		return e.Log
-	case broker.ReadLog:
-		return e.Log
-	}
-	panic(fmt.Sprintf("node: effect %T is not on a log", e))
-}
-
 // run carries out jobs of one queue, in order.
 func (x *executor) run(q *queue, jobs []job) (passedOn bool) {
 	for len(jobs) > 0 {
@@ -108,6 +77,8 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 	case broker.ConfigureLog:
 		l.Configure(e.Config)
 		q.flush.configure(e.Config)
+	case broker.SyncLog:
+		x.syncer.want(l)
 	case broker.Truncate:
 		x.truncate(q, l, e)
 	case broker.ResetLog:
@@ -146,7 +117,7 @@ func (x *executor) noLog(e broker.Effect) {
 	case broker.ReadLog:
 		x.in.put(broker.LogRead{Token: e.Token, Err: segment.ErrNoLog})
 	default:
-		x.log.Warn("effect on a log that is not open", "log", logOf(e).String(), "effect", fmt.Sprintf("%T", e))
+		x.log.Warn("effect on a log that is not open", "log", broker.LogOf(e).String(), "effect", fmt.Sprintf("%T", e))
 	}
 }
 

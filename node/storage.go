@@ -117,7 +117,7 @@ func (s *storage) queueOf(e broker.Effect) *queue {
 	case broker.MeasureLogs:
 		return s.special[measureQueue]
 	default:
-		id := logOf(e)
+		id := broker.LogOf(e)
 		q := s.queues[id]
 		if q == nil {
 			q = &queue{id: id}

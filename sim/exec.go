@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -59,37 +58,6 @@ func (h *host) enqueue(e broker.Effect) {
 	h.pump(q)
 }
 
-// logOf names the log that an effect is about.
-func logOf(e broker.Effect) core.Partition {
-	switch e := e.(type) {
-	case broker.Append:
-		return e.Log
-	case broker.OpenLog:
-		return e.Log
-	case broker.ConfigureLog:
-		return e.Log
-	case broker.DeleteLog:
-		return e.Log
-	case broker.Truncate:
-		return e.Log
-	case broker.ResetLog:
-		return e.Log
-	case broker.SetStart:
-		return e.Log
-	case broker.Retain:
-		return e.Log
-	case broker.SaveEpochs:
-		return e.Log
-	case broker.SaveProducers:
-		return e.Log
-	case broker.LookupTime:
-		return e.Log
-	case broker.ReadLog:
-		return e.Log
-	}
-	panic(fmt.Sprintf("sim: effect %T is not on a log", e))
-}
-
 func (h *host) queueOf(e broker.Effect) *logQueue {
 	switch e.(type) { // what is not on a log has queues of its own
 	case broker.SaveState:
@@ -99,7 +67,7 @@ func (h *host) queueOf(e broker.Effect) *logQueue {
 	case broker.MeasureLogs:
 		return &h.special[2]
 	}
-	id := logOf(e)
+	id := broker.LogOf(e)
 	q := h.logs[id]
 	if q == nil {
 		q = &logQueue{id: id}
@@ -323,6 +291,8 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 	case broker.ConfigureLog:
 		q.configure(e.Config.FlushMessages, e.Config.FlushMillis)
 		q.log.Configure(e.Config)
+	case broker.SyncLog:
+		h.wantSync(q)
 	case broker.Truncate:
 		q.truncate(h, e)
 	case broker.ResetLog:

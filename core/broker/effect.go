@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"fmt"
+
 	"lockstep/core"
 	"lockstep/core/log"
 	"lockstep/core/quorum"
@@ -76,6 +78,9 @@ type Append struct {
 	// settings, rolls, and a clean stop), and Durable follows then.
 	Sync bool
 }
+
+// SyncLog asks for Durable of what was appended without Sync, as soon as possible.
+type SyncLog struct{ Log core.Partition }
 
 // Truncate cuts the log so that it ends at To, durably; answered by Truncated.
 type Truncate struct {
@@ -193,12 +198,46 @@ type Log struct {
 	Attrs []any // alternating keys and values
 }
 
+// LogOf returns the log that an effect is on. It panics for effects that are on none.
+func LogOf(e Effect) core.Partition {
+	switch e := e.(type) {
+	case OpenLog:
+		return e.Log
+	case ConfigureLog:
+		return e.Log
+	case DeleteLog:
+		return e.Log
+	case Append:
+		return e.Log
+	case SyncLog:
+		return e.Log
+	case Truncate:
+		return e.Log
+	case ResetLog:
+		return e.Log
+	case SetStart:
+		return e.Log
+	case Retain:
+		return e.Log
+	case SaveEpochs:
+		return e.Log
+	case SaveProducers:
+		return e.Log
+	case LookupTime:
+		return e.Log
+	case ReadLog:
+		return e.Log
+	}
+	panic(fmt.Sprintf("broker: effect %T is not on a log", e))
+}
+
 func (Respond) effect()       {}
 func (CloseConn) effect()     {}
 func (OpenLog) effect()       {}
 func (ConfigureLog) effect()  {}
 func (DeleteLog) effect()     {}
 func (Append) effect()        {}
+func (SyncLog) effect()       {}
 func (Truncate) effect()      {}
 func (SetStart) effect()      {}
 func (Retain) effect()        {}

@@ -28,7 +28,6 @@ const (
 	errStaleBrokerEpoch          int16 = 77
 	errBrokerIDNotRegistered     int16 = 102
 	errTopicAlreadyExists        int16 = 36
-	errPolicyViolation           int16 = 44
 	errFencedLeaderEpoch         int16 = 74
 	errUnsupportedEndpointType   int16 = 115
 	errCoordinatorLoadInProgress int16 = 14

@@ -57,9 +57,6 @@ func (b *Broker) deleteRecords(d *pendingDelete, topic string, ask *kmsg.DeleteR
 	if code == errNone && isInternalTopic(topic) {
 		code = errInvalidTopic
 	}
-	if code == errNone && !p.config.Delete {
-		code = errPolicyViolation // as Kafka: records of a topic that is only compacted are not deleted by offset
-	}
 	if code != errNone {
 		out.ErrorCode = code
 		return

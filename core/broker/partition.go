@@ -150,6 +150,7 @@ func (b *Broker) replicaConfig(c *config.TopicConfig, replicas int) replica.Conf
 		TimestampBefore:  millis(c.TimestampBeforeMax),
 		TimestampAfter:   millis(c.TimestampAfterMax),
 		Compact:          c.Compact,
+		KeepRecords:      c.Compact && !c.Delete,
 		ProducerIDExpiry: b.settings.ProducerIDExpiration,
 	}
 }
@@ -240,6 +241,8 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	}
 	if len(out.Append) > 0 {
 		b.out.Add(Append{Log: p.id, Batches: out.Append, Sync: out.Sync})
+	} else if out.Sync {
+		b.out.Add(SyncLog{Log: p.id})
 	}
 	if out.ReadLog.Set {
 		b.out.Add(ReadLog{Token: b.ask(func(in Input) {
