@@ -32,6 +32,7 @@ const (
 	errUnsupportedEndpointType   int16 = 115
 	errCoordinatorLoadInProgress int16 = 14
 	errUnsupportedCompression    int16 = 76
+	errOffsetNotAvailable        int16 = 78
 	errInvalidRecord             int16 = 87
 	errUnknownTopicID            int16 = 100
 	errInconsistentTopicID       int16 = 103

@@ -172,6 +172,10 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 	for i, p := range f.parts {
 		e := &d.each[i]
 		reads := e.Code == errNone && e.Diverging == nil && e.Limit > p.offset
+		if e.Code == errNone && e.Unsettled && !reads {
+			// A new leader may not know yet of what is committed: to say that there is nothing would be a stale read (rule 6).
+			e.Code = errOffsetNotAvailable
+		}
 		news := !p.told || p.toldHW != e.HighWatermark || p.toldLogStart != e.LogStart
 		if incremental && !reads && !news && e.Code == errNone && e.Diverging == nil {
 			continue
