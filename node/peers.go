@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -85,10 +86,13 @@ type peers struct {
 	peers  map[peerLane]*peer
 	closed bool
 	work   sync.WaitGroup
+	ctx    context.Context // of connecting
+	cancel context.CancelFunc
 }
 
 func newPeers(self int32, voters []quorum.Voter, in *inbox, lg *slog.Logger) *peers {
 	p := &peers{in: in, log: lg, client: peerClientID + strconv.Itoa(int(self)), addrs: map[int32]string{}, peers: map[peerLane]*peer{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, v := range voters {
 		p.addrs[v.ID] = gonet.JoinHostPort(v.Host, strconv.Itoa(int(v.Port)))
 	}
@@ -168,7 +172,8 @@ func (p *peers) send(t *peer, addr string) {
 }
 
 func (p *peers) connect(t *peer, addr string) (*peerConn, error) {
-	sock, err := gonet.DialTimeout("tcp", addr, dialTimeout)
+	dialer := gonet.Dialer{Timeout: dialTimeout}
+	sock, err := dialer.DialContext(p.ctx, "tcp", addr)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && p.closed {
@@ -191,6 +196,7 @@ func (p *peers) connect(t *peer, addr string) (*peerConn, error) {
 func (p *peers) close() {
 	p.mu.Lock()
 	p.closed = true
+	p.cancel()
 	for _, t := range p.peers {
 		if t.conn != nil {
 			t.conn.sock.Close()

@@ -149,6 +149,12 @@ func (c *conn) outstanding() int {
 	return int(c.next - c.head)
 }
 
+func (c *conn) isLingering() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lingering
+}
+
 // Answer implements net.Conn.
 func (c *conn) Answer(seq uint64, a net.Answer, last bool) {
 	c.mu.Lock()

@@ -235,17 +235,20 @@ func (s *Server) list() []*conn {
 	return list
 }
 
+// lingerTimeout is how long the other side has to close after its last answer.
+const lingerTimeout = 2 * time.Second
+
 // overdue says why the connection is to be closed at now, if it is.
 func (c *conn) overdue(now int64) error {
 	stall := int64(c.srv.cfg.StallTimeout)
-	if at := c.writeAt.Load(); at != 0 && now-at > stall {
-		c.mu.Lock()
-		lingering := c.lingering
-		c.mu.Unlock()
-		if lingering {
-			return ErrShutdown
+	if at := c.writeAt.Load(); at != 0 {
+		if c.isLingering() {
+			if now-at > min(stall, int64(lingerTimeout)) {
+				return ErrShutdown
+			}
+		} else if now-at > stall {
+			return ErrSlowReader
 		}
-		return ErrSlowReader
 	}
 	at := c.readAt.Load()
 	switch {
