@@ -127,7 +127,7 @@ func (c *admin) addPartitions(topic int) {
 			return
 		}
 		code := resp.Topics[0].ErrorCode
-		c.check("CreatePartitions", code, kerr.InvalidPartitions.Code)
+		c.check("CreatePartitions", code, kerr.InvalidPartitions.Code, kerr.InvalidReplicationFactor.Code)
 		if code == 0 || code == kerr.InvalidPartitions.Code { // another one, or this one whose answer was lost, has done it
 			c.w.grow(topic, n)
 		}

@@ -57,13 +57,20 @@ func RunCommand(out io.Writer, o RunOptions) error {
 // SwarmCommandOptions are the options of `lockstep sim swarm`.
 type SwarmCommandOptions struct {
 	SwarmOptions
-	Shrink int // at most so many runs to make each kind of failure small; 0 is 200, negative is none
+	CutText string // taken away from every world: see Cut
+	Shrink  int    // at most so many runs to make each kind of failure small; 0 is 200, negative is none
 }
 
 // SwarmCommand runs many worlds and prints what came of them. The error says that some failed.
 func SwarmCommand(out io.Writer, o SwarmCommandOptions) error {
 	if o.Shrink == 0 {
 		o.Shrink = 200
+	}
+	var err error
+	if o.CutText != "" {
+		if o.Cut, err = ParseCut(o.CutText); err != nil {
+			return err
+		}
 	}
 	found := o.Found
 	o.Found = func(r Result) {
@@ -79,20 +86,19 @@ func SwarmCommand(out io.Writer, o SwarmCommandOptions) error {
 		return nil
 	}
 	for _, kind := range r.kinds() {
-		explain(out, kind, r.Kinds[kind], o.Shrink)
+		explain(out, kind, r.Kinds[kind], &o)
 	}
 	return fmt.Errorf("%d of %d worlds failed", r.Failed, r.Stats.Worlds)
 }
 
 // explain shrinks the first world of a kind of failure and prints how to repeat it.
-func explain(out io.Writer, kind string, seeds []uint64, budget int) {
+func explain(out io.Writer, kind string, seeds []uint64, o *SwarmCommandOptions) {
 	s := slices.Min(seeds)
 	fmt.Fprintf(out, "\n%s: %d worlds, the first with seed %d\n", kind, len(seeds), s)
-	if kind == "not deterministic" || budget < 0 {
-		fmt.Fprintf(out, "  lockstep sim run --seed %d\n", s)
-		return
+	small := Shrunk{Cut: o.Cut}
+	if kind != "not deterministic" && o.Shrink > 0 {
+		small = ShrinkFrom(s, o.Cut, kind, o.Shrink)
 	}
-	small := Shrink(s, kind, budget)
 	p := small.Cut.Apply(Draw(s))
 	if f := small.Result.Failure; f != nil {
 		fmt.Fprintf(out, "  %s\n", f.Line)

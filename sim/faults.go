@@ -164,6 +164,9 @@ func (w *world) healAll() {
 
 // countDiskFaults counts what rules did.
 func (w *world) countDiskFaults() {
+	if rot := w.stats.fault("bit-rot"); rot.Happened > 0 {
+		rot.Mattered += b2i(w.stats.SetAside+w.stats.DamageSeen+w.stats.ErrorStops > 0)
+	}
 	for _, h := range w.hosts {
 		s := h.disk.Stats()
 		w.stats.DiskCalls += s.Total

@@ -77,7 +77,7 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 	h := &host{w: w, index: index, plan: plan, powered: true}
 	h.lane = w.newLane("broker-" + itoa(index+1))
 	s := seed.New(w.plan.Seed, seed.Label("disk"), uint64(index))
-	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes})
+	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes, Costs: simdisk.DefaultCosts.Times(max(1, plan.DiskSlowness))})
 	h.chance = seed.New(w.plan.Seed, seed.Label("host"), uint64(index))
 	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, &w.codecs, record.Limits{}) }
 	settings := map[string]string{"node.id": itoa(index + 1)}
@@ -288,6 +288,7 @@ func (h *host) carry(e broker.Effect) {
 		h.stop(e.Err)
 	case broker.Log:
 		h.w.stats.count(e.Level)
+	case broker.LimitConns: // simulated connections have no bound
 	case broker.Call:
 		x := h.later(millisecond, evInput) // there is no peer yet to call
 		x.more = broker.Answer{Token: e.Token, Peer: e.Peer, Err: errNoPeer}
@@ -394,7 +395,7 @@ func (h *host) do(f func()) bool {
 }
 
 // cost is the virtual time that the disk calls since the last cost took.
-func (h *host) cost() Time { return int64(h.disk.TakeCost()) * max(1, h.plan.DiskSlowness) }
+func (h *host) cost() Time { return int64(h.disk.TakeCost()) }
 
 func errText(err error) string {
 	if err == nil {

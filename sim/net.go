@@ -110,6 +110,10 @@ func (c *conn) send(from int, data []byte) {
 	to := 1 - from
 	w := c.net.w
 	w.stats.Messages++
+	text := ""
+	if w.trace != nil {
+		text = describeFrame(from, data)
+	}
 	if c.net.plan.Split > 0 && len(data) > 1 && c.chance.Chance(c.net.plan.Split) {
 		cut := 1 + c.chance.Intn(len(data)-1)
 		e := c.schedule(to, evArrive)
@@ -123,7 +127,7 @@ func (c *conn) send(from int, data []byte) {
 	if w.trace != nil {
 		m := w.trace.message()
 		e.more = m
-		w.trace.add(Entry{At: w.now, Lane: c.lanes[from], Kind: "send", Msg: m, To: c.lanes[to], Text: describeFrame(from, data)})
+		w.trace.add(Entry{At: w.now, Lane: c.lanes[from], Kind: "send", Msg: m, To: c.lanes[to], Text: text})
 	}
 }
 

@@ -105,6 +105,9 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 	t.cut(h, s.End)
 	t.start = max(t.start, s.Start)
 	t.written, t.durable = s.End, s.End // all that recovery finds it has made durable
+	if t.weak || harmed {
+		t.shown = min(t.shown, s.End)
+	}
 }
 
 // cut forgets batches that are not in the log any more.

@@ -14,9 +14,13 @@ type Shrunk struct {
 
 // Shrink takes away from a seed's world what the failure does not need: time, faults, clients, operations,
 // partitions; as long as a failure of the same kind remains and the budget of runs lasts.
-func Shrink(s uint64, kind string, budget int) Shrunk {
+func Shrink(s uint64, kind string, budget int) Shrunk { return ShrinkFrom(s, Cut{}, kind, budget) }
+
+// ShrinkFrom is Shrink for a world of which something is cut already.
+func ShrinkFrom(s uint64, base Cut, kind string, budget int) Shrunk {
 	x := &shrinker{plan: Draw(s), kind: kind, budget: budget}
-	x.best.Result = RunPlan(x.plan, Options{})
+	x.best.Cut = base
+	x.best.Result = RunPlan(base.Apply(x.plan), Options{})
 	if f := x.best.Result.Failure; f == nil || f.Kind != kind {
 		return x.best
 	}

@@ -16,6 +16,7 @@ type SwarmOptions struct {
 	For      time.Duration // or: as many from From on as there is time for
 	Workers  int           // 0: one for each processor
 	Once     bool          // run each seed once, without comparing hashes
+	Cut      Cut           // taken away from every world
 	// Found is called, one call at a time, for each world that failed.
 	Found func(r Result)
 	// Stop ends the swarm at so many failures; 0 is never.
@@ -52,7 +53,7 @@ func Swarm(o SwarmOptions) SwarmResult {
 				if o.For == 0 && s > o.To {
 					return
 				}
-				one := runTwice(s, o.Once)
+				one := runTwice(o.Cut.Apply(Draw(s)), o.Once)
 				mu.Lock()
 				r.take(&one, &o)
 				if o.Stop > 0 && r.Failed >= o.Stop {
@@ -67,13 +68,13 @@ func Swarm(o SwarmOptions) SwarmResult {
 	return r
 }
 
-// runTwice runs a seed and, if it does not fail, runs it again.
-func runTwice(s uint64, once bool) Result {
-	r := Run(s, Options{})
+// runTwice runs a world, and runs it again.
+func runTwice(p *Plan, once bool) Result {
+	r := RunPlan(p, Options{})
 	if once {
 		return r
 	}
-	again := Run(s, Options{})
+	again := RunPlan(p, Options{})
 	if again.Hash != r.Hash && (r.Failure == nil || r.Failure.Kind != "not deterministic") {
 		r.Failure = &Failure{Kind: "not deterministic", Line: fmt.Sprintf("two runs of one seed have the hashes %016x and %016x", r.Hash, again.Hash)}
 	}

@@ -31,6 +31,12 @@ var DefaultCosts = Costs{
 	SyncFile:  12 * time.Microsecond,
 }
 
+// Times returns the costs of a device that is n times slower.
+func (c Costs) Times(n int64) Costs {
+	d := time.Duration(n)
+	return Costs{c.Call * d, c.PerKB * d, c.Sync * d, c.SyncPerKB * d, c.SyncFile * d}
+}
+
 // Stats counts what happened since New.
 type Stats struct {
 	Calls   [16]int64         // by kind: index is the bit's position in Op
