@@ -30,9 +30,8 @@ func (r role) String() string { return roleNames[r] }
 
 // Quorum is one node's part in the consensus on the metadata log.
 type Quorum struct {
-	cfg    Config // Voters ascending by id
-	voter  bool   // Self is one of them
-	loaded bool   // Start has been called
+	cfg   Config // Voters ascending by id
+	voter bool   // Self is one of them
 
 	hard     HardState
 	saveSeq  uint64 // of the newest hard state given to be saved
@@ -120,7 +119,6 @@ func (q *Quorum) Load(batches []record.Batch) error {
 
 // Start begins, when LoadFrom says that all is loaded.
 func (q *Quorum) Start(now core.Time, out *Out) {
-	q.loaded = true
 	q.durable, q.written = q.log.end, q.log.end
 	if q.log.lastEpoch() > q.hard.Term {
 		// The leader's records were appended before its term was saved. No vote of that term was sent, or it would have been.
@@ -180,9 +178,8 @@ func (q *Quorum) become(r role, leaderID int32) {
 	q.election = election{heardOf: None}
 }
 
-// observe takes note of a term, and of the leader in it as far as told, that came with a message. It
-// says whether the message is of the current term then.
-func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) bool {
+// observe takes note of a term, and of the leader in it as far as told, that came with a message.
+func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) {
 	leaderID = q.credible(leaderID)
 	if term > q.hard.Term {
 		q.enterTerm(now, term, out)
@@ -190,7 +187,6 @@ func (q *Quorum) observe(now core.Time, term, leaderID int32, out *Out) bool {
 	if term == q.hard.Term && leaderID != None && q.leaderID == None {
 		q.follow(now, leaderID, 0, out)
 	}
-	return term == q.hard.Term
 }
 
 // credible is the leader that others name, unless it is this node: nobody knows better than it whether it leads (museum B03).

@@ -157,8 +157,7 @@ func TestCommittedIsNeverTruncated(t *testing.T) {
 	require.Empty(t, out.Log)
 }
 
-// A leader that is asked for more than the majority's clock allows must not be believed: MajorityHeard moves only
-// with answers to what the leader itself has sent.
+// MajorityHeard moves only with answers to what the leader itself has sent, and to when it sent that.
 func TestMajorityHeard(t *testing.T) {
 	w := silent(3, 0)
 	_, leads := w.node(1).q.MajorityHeard(w.now)
@@ -174,6 +173,20 @@ func TestMajorityHeard(t *testing.T) {
 	w.run(700 * time.Millisecond)
 	heard, _ = l.q.MajorityHeard(w.now)
 	require.LessOrEqual(t, heard, before)
+
+	// A fetch that was long on its way says nothing of the time in between: its sender may follow another since.
+	w = silent(3, 0)
+	l = elect(t, w, 1)
+	before = w.now
+	w.held = map[[2]int32]bool{{2, 1}: true, {3, 1}: true}
+	l.do(func(out *Out) { l.q.wakeFetches(w.now.Add(l.q.cfg.FetchWait), out) })
+	w.settle()
+	w.now = w.now.Add(400 * time.Millisecond)
+	clear(w.held)
+	w.settle()
+	heard, leads = l.q.MajorityHeard(w.now)
+	require.True(t, leads)
+	require.LessOrEqual(t, heard, before.Add(l.q.cfg.FetchWait))
 
 	alone := silent(1, 0)
 	alone.now = 77

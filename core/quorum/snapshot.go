@@ -40,14 +40,14 @@ func (q *Quorum) keep(s *Snapshot) *Snapshot {
 // Snapshot gives the machine a snapshot of the image as it is now, taken at Tip: it is stored, and of the log
 // is kept what lies after the snapshot before it, so that a replica that is only a little behind need not fetch it.
 // The error is ErrSnapshotID, wrapped, or ErrBusy.
-func (q *Quorum) Snapshot(now core.Time, id SnapshotID, bytes []byte, out *Out) error {
+func (q *Quorum) Snapshot(now core.Time, id SnapshotID, image []byte, out *Out) error {
 	if q.saving != nil {
 		return ErrBusy
 	}
 	if id != q.Tip() || id.Offset <= q.LatestSnapshot().Offset {
 		return fmt.Errorf("%w: (%d, epoch %d), delivered (%d, epoch %d)", ErrSnapshotID, id.Offset, id.Epoch, q.Tip().Offset, q.Tip().Epoch)
 	}
-	q.saving = &Snapshot{SnapshotID: id, Bytes: bytes}
+	q.saving = &Snapshot{SnapshotID: id, Bytes: image}
 	out.SaveSnapshot = q.saving
 	return nil
 }
