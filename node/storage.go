@@ -38,7 +38,7 @@ var workers = [classes]int{fast: 8, slow: 16}
 
 func (j *job) class() class {
 	switch j.effect.(type) {
-	case broker.Append, broker.SaveEpochs, broker.SaveProducers, broker.ConfigureLog:
+	case broker.Append, broker.SyncLog, broker.SaveEpochs, broker.SaveProducers, broker.ConfigureLog:
 		return fast
 	}
 	return slow
