@@ -119,8 +119,9 @@ func (c *Coordinator) joinUnknown(g *group, q call, m *kmsg.JoinGroupRequest) {
 	if len(k.pending) >= maxPending {
 		delete(k.pending, k.oldestPending())
 	}
-	k.pending[id] = pendingID{c.now.Add(millis(m.SessionTimeoutMillis)), c.now.Add(pendingHold)}
-	c.wakeAt(g, k.deadline())
+	p := pendingID{c.now.Add(millis(m.SessionTimeoutMillis)), c.now.Add(pendingHold)}
+	k.pending[id] = p
+	c.wakeAt(g, core.Earlier(p.expires, p.holds))
 	c.answer(q.token, joinError(m, id, errMemberIDRequired))
 }
 

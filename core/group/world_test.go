@@ -29,6 +29,7 @@ type world struct {
 	asked   map[Token]kmsg.Request
 	answers map[Token]kmsg.Response
 	lines   []string
+	made    int
 }
 
 const wallStart = 1_700_000_000_000
@@ -213,12 +214,10 @@ func (w *world) sendAs(client string, req kmsg.Request) Token {
 	return w.token
 }
 
-// answer returns what a request was answered with; nil if it waits.
-func answerTo[T kmsg.Response](w *world, token Token) (none T) {
-	if a, ok := w.answers[token]; ok {
-		return a.(T)
-	}
-	return none
+// answerTo returns what a request was answered with; nil if it waits, or was a request of another kind.
+func answerTo[T kmsg.Response](w *world, token Token) T {
+	a, _ := w.answers[token].(T)
+	return a
 }
 
 // ask sends a request that is answered at once.

@@ -1,0 +1,265 @@
+package group
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/core"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// eager is a consumer of the classic protocol that really assigns: as a leader by turns, and it reads what it is assigned.
+type eager struct {
+	*classicMember
+	owned []core.Partition
+}
+
+func (w *world) eager(group string, instance *string) *eager {
+	e := &eager{classicMember: w.member(group)}
+	e.instance = instance
+	return e
+}
+
+func (e *eager) syncAssigning() int16 {
+	r := kmsg.NewPtrSyncGroupRequest()
+	r.Version, r.Group, r.MemberID, r.InstanceID, r.Generation = 5, e.group, e.id, e.instance, e.generation
+	if e.leader {
+		for i, o := range e.others {
+			a := kmsg.NewConsumerMemberAssignment()
+			x := kmsg.NewConsumerMemberAssignmentTopic()
+			x.Topic = "t"
+			for p := int32(i); p < 4; p += int32(len(e.others)) {
+				x.Partitions = append(x.Partitions, p)
+			}
+			a.Topics = append(a.Topics, x)
+			y := kmsg.NewSyncGroupRequestGroupAssignment()
+			y.MemberID, y.MemberAssignment = o.MemberID, a.AppendTo(nil)
+			r.GroupAssignment = append(r.GroupAssignment, y)
+		}
+	}
+	e.token = e.w.send(r)
+	return 0
+}
+
+func (e *eager) take() int16 {
+	code := e.synced()
+	if code == errNone {
+		e.owned = e.w.c.readAssignment(e.assignment)
+	}
+	return code
+}
+
+// round does what a client does in one round: a heartbeat, and a new join if it says so.
+func (e *eager) round() {
+	switch code := e.heartbeat(); code {
+	case errNone:
+		return
+	case errRebalanceInProgress:
+	default:
+		e.id, e.generation = "", -1
+	}
+	e.owned = nil // before it joins it gives up everything
+	e.join()
+}
+
+func (e *eager) finish() bool {
+	if a := answerTo[*kmsg.JoinGroupResponse](e.w, e.token); a == nil || e.joined().ErrorCode != errNone {
+		return false
+	}
+	e.syncAssigning()
+	return true
+}
+
+func settleEager(w *world, es ...*eager) {
+	for _, e := range es {
+		e.join()
+	}
+	for range 3 {
+		for _, e := range es {
+			if e.joined(); e.heartbeat() == errRebalanceInProgress {
+				e.join()
+			}
+		}
+	}
+	for _, e := range es {
+		e.joined()
+		e.syncAssigning()
+	}
+	for _, e := range es {
+		require.Zero(w.t, e.take())
+	}
+}
+
+// TestOnlineMigration takes a group of two classic members to KIP-848, one by one, and back.
+func TestOnlineMigration(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.eager("g", nil), w.eager("g", ptr("static"))
+	settleEager(w, a, b)
+	require.Zero(t, a.commit(5))
+	n := w.consumer("g", "t")
+	rounds := func(es ...*eager) {
+		for range 12 {
+			for _, e := range es {
+				e.round()
+				if e.finish() {
+					e.take()
+				}
+				var owners []*newMember
+				for _, x := range es {
+					owners = append(owners, &newMember{id: x.id, owned: x.owned})
+				}
+				if n.beat(); n.epoch > 0 {
+					owners = append(owners, n)
+				}
+				w.exclusive(owners...)
+			}
+			w.sleep(time.Second)
+		}
+	}
+	rounds(a, b)
+	require.Equal(t, []string{"g consumer Stable"}, w.list(nil, nil))
+	require.Equal(t, 4, len(a.owned)+len(b.owned)+len(n.owned))
+	require.NotEmpty(t, n.owned)
+	require.Zero(t, a.commit(6))
+	d := w.describeConsumer("g")
+	require.Len(t, d.Members, 3)
+	require.Equal(t, []int8{0, 0, 1}, func() (types []int8) {
+		for _, m := range d.Members {
+			types = append(types, m.MemberType)
+		}
+		slices.Sort(types)
+		return types
+	}())
+	w.failover(0)
+	require.Zero(t, a.heartbeat())
+	require.Zero(t, b.heartbeat())
+	require.Zero(t, n.beat())
+
+	// the static one restarts, still classic
+	old := b.id
+	b.id, b.owned = "", nil
+	b.join()
+	require.Zero(t, b.joined().ErrorCode)
+	require.NotEqual(t, old, b.id)
+	b.syncAssigning()
+	require.Zero(t, b.take())
+	rounds(a, b)
+	require.Equal(t, 4, len(a.owned)+len(b.owned)+len(n.owned))
+
+	// the new one goes: the group is classic again
+	require.Zero(t, n.leave(-1))
+	require.Equal(t, "PreparingRebalance", w.state("g"))
+	w.failover(0)
+	require.Equal(t, "Stable", w.state("g"), "as its record says")
+	settleEager(w, a, b)
+	require.Equal(t, 4, len(a.owned)+len(b.owned))
+	require.EqualValues(t, 6, w.fetch("g", "t"))
+}
+
+func TestMigrationThatIsNotAllowed(t *testing.T) {
+	for _, policy := range []string{MigrateNever, MigrateDown} {
+		w := newWorld(t, func(c *Config) { c.Migration = policy })
+		w.stable("g", 1)
+		n := w.consumer("g", "t")
+		require.Equal(t, errGroupIDNotFound, n.beat())
+		require.Equal(t, []string{"g classic Stable"}, w.list(nil, nil))
+	}
+	w := newWorld(t)
+	m := w.member("g")
+	m.metadata = []byte("?")
+	w.settleClassic([]*classicMember{m})
+	require.Equal(t, errGroupIDNotFound, w.consumer("g", "t").beat(), "what it reads is not known")
+
+	w = newWorld(t, func(c *Config) { c.Migration = MigrateUp })
+	a := w.eager("g", nil)
+	settleEager(w, a)
+	n := w.consumer("g", "t")
+	require.Zero(t, n.beat())
+	require.Zero(t, n.leave(-1))
+	require.Equal(t, "consumer", w.c.parts[0].groups["g"].view().kind)
+}
+
+func TestMigrationThatIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.eager("g", nil), w.eager("g", nil)
+	settleEager(w, a, b)
+	w.hold = true
+	n := w.consumer("g", "t")
+	w.send(n.request())
+	require.Equal(t, []string{"g classic Stable"}, w.list(nil, nil))
+	w.failOne(19)
+	w.hold = false
+	require.Zero(t, a.heartbeat())
+	require.Equal(t, "Stable", w.state("g"))
+	require.Zero(t, n.beat())
+	w.hold = true
+	before := kept(w.c)
+	r := n.request()
+	r.MemberEpoch = -1
+	w.send(r)
+	require.Equal(t, "consumer", w.list(nil, nil)[0][2:10])
+	w.failOne(19)
+	require.Equal(t, before, kept(w.c))
+}
+
+func TestClassicMembersThatDoNotGoOn(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.eager("g", nil), w.eager("g", nil)
+	a.rebalance, b.rebalance = 20*time.Second, 20*time.Second
+	settleEager(w, a, b)
+	n := w.consumer("g", "t")
+	require.Zero(t, n.beat())
+	for range 4 { // a lives, and does not join; b joins, and does not fetch its assignment
+		require.Equal(t, errRebalanceInProgress, a.heartbeat())
+		w.sleep(4 * time.Second)
+		n.beat()
+	}
+	b.id = ask[*kmsg.JoinGroupResponse](w, func() *kmsg.JoinGroupRequest { b.id = ""; return b.joinRequest() }()).MemberID
+	require.Zero(t, b.join().joined().ErrorCode)
+	require.Len(t, w.describeConsumer("g").Members, 3, "the old b has gone: its session ended")
+	for range 6 {
+		w.sleep(4 * time.Second)
+		b.heartbeat()
+		n.beat()
+	}
+	require.Len(t, w.describeConsumer("g").Members, 1)
+	w.settleConsumers(n)
+	require.Len(t, n.owned, 4)
+}
+
+func TestRefusedClassicJoins(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.ConsumerMaxSize = 2 })
+	n := w.consumer("g", "t")
+	require.Zero(t, n.beat())
+	e := w.eager("g", nil)
+	e.join().joined()
+	require.Zero(t, e.heartbeat())
+	for _, c := range []struct {
+		code   int16
+		change func(*kmsg.JoinGroupRequest)
+	}{
+		{errMemberIDRequired, func(r *kmsg.JoinGroupRequest) {}},
+		{errGroupMaxSizeReached, func(r *kmsg.JoinGroupRequest) { r.MemberID = "x" }},
+		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "connect" }},
+		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = "other" }},
+		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Metadata = nil }},
+		{errUnknownMemberID, func(r *kmsg.JoinGroupRequest) { r.MemberID, r.InstanceID = "x", ptr("i") }},
+	} {
+		r := w.member("g").joinRequest()
+		c.change(r)
+		require.Equal(t, c.code, ask[*kmsg.JoinGroupResponse](w, r).ErrorCode)
+	}
+	wrong := *e.classicMember
+	wrong.generation++
+	require.Equal(t, errIllegalGeneration, wrong.heartbeat())
+	wrong.sync()
+	require.Equal(t, errIllegalGeneration, wrong.synced())
+	wrong.id, wrong.generation = n.id, n.epoch
+	require.Equal(t, errUnknownMemberID, wrong.heartbeat(), "it does not speak that protocol")
+	require.Equal(t, errUnknownMemberID, wrong.leave())
+	require.Zero(t, e.leave())
+	require.Equal(t, errUnknownMemberID, e.leave())
+}
