@@ -132,6 +132,8 @@ func (h *host) fireDisk(e *event) {
 		h.endSync()
 	case evSyncAgain:
 		h.syncAgain()
+	case evHouse:
+		h.keepHouse()
 	}
 }
 
@@ -475,4 +477,18 @@ func (h *host) syncAgain() {
 		}
 	}
 	h.beginSync()
+}
+
+// housekeeping is how often recovery points are noted.
+const housekeeping = second
+
+func (h *host) keepHouse() {
+	var err error
+	if !h.do(func() { err = h.store.Checkpoint(nil) }) {
+		return
+	}
+	h.later(h.cost()+housekeeping, evHouse)
+	if errors.Is(err, segment.ErrDiskFailed) {
+		h.step(broker.DiskFailed{Err: err})
+	}
 }

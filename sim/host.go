@@ -30,7 +30,8 @@ type host struct {
 
 	powered bool
 	up      bool   // a process is running
-	ready   bool   // and serves clients
+	ready   bool   // the broker is unfenced
+	serving bool   // connections are accepted
 	life    uint64 // goes up when a process begins and when it ends; events of another life are void
 	lives   uint64
 	paused  Time // the process does not run before
@@ -52,8 +53,6 @@ type host struct {
 	conns     map[broker.ConnID]*hostConn
 	accepted  []*hostConn
 	nextConn  broker.ConnID
-	inBoot    bool
-	stopping  bool
 	bootErr   error
 	job       func()
 	run       jobState
@@ -71,6 +70,8 @@ const (
 	evFlush                       // flush.ms is over
 	evInput                       // an input that comes a little later
 	evRead                        // a connection is read on
+	evHouse                       // recovery points are due
+	evPatience                    // clients are served though the broker is not ready
 )
 
 func newHost(w *world, index int, plan *BrokerPlan) *host {
@@ -125,6 +126,8 @@ func (h *host) fire(e *event) {
 	switch e.kind {
 	case evBooted:
 		h.booted()
+	case evPatience:
+		h.serving = true
 	case evTick:
 		h.tick = nil
 		if h.core.Deadline() <= h.clock() {
@@ -149,7 +152,7 @@ func (h *host) boot() {
 		return
 	}
 	h.powered = true
-	h.up, h.ready, h.stopping = true, false, false
+	h.up, h.ready, h.serving = true, false, false
 	h.life++
 	h.lives++
 	h.origin = Time(seed.Mix(h.w.plan.Seed^h.lives<<32^uint64(h.index)) >> 20)
@@ -162,11 +165,9 @@ func (h *host) boot() {
 	fs := h.disk.Mount()
 	h.store, h.bootErr = nil, nil
 	var boot broker.Boot
-	h.inBoot = true
 	if !h.do(func() { h.store, boot, h.bootErr = h.open(fs) }) {
 		return
 	}
-	h.inBoot = false
 	e := h.later(h.cost()+h.chance.Skewed(100*microsecond, 20*millisecond), evBooted)
 	e.more = boot
 	if h.bootErr == nil {
@@ -231,8 +232,13 @@ func (h *host) booted() {
 		return
 	}
 	h.tick = nil
+	h.later(housekeeping, evHouse)
+	h.later(servePatience, evPatience)
 	h.step(broker.Start{Wall: h.wall()})
 }
+
+// servePatience is how long clients are kept waiting for a broker that is not ready: then they hear what it knows.
+const servePatience = 3 * second
 
 // step gives the broker one input and carries out what it wants.
 func (h *host) step(in broker.Input) {
@@ -281,7 +287,7 @@ func (h *host) carry(e broker.Effect) {
 			h.closeConn(hc)
 		}
 	case broker.Ready:
-		h.ready = true
+		h.ready, h.serving = true, true
 		h.stops = 0
 		h.w.event(h.lane, "ready", "")
 	case broker.Stop:
@@ -341,7 +347,7 @@ func (h *host) ended(err error) {
 // gone forgets everything of the process. Its connections break.
 func (h *host) gone() {
 	h.life++
-	h.up, h.ready, h.inBoot = false, false, false
+	h.up, h.ready, h.serving = false, false, false
 	h.paused = 0
 	if h.tick != nil {
 		h.w.queue.cancel(h.tick)

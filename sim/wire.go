@@ -37,7 +37,7 @@ const maxRequest = 100 << 20 // socket.request.max.bytes
 
 // accept takes a connection, if there is a process that listens.
 func (h *host) accept(c *conn) endpoint {
-	if !h.ready {
+	if !h.serving {
 		return nil
 	}
 	h.nextConn++

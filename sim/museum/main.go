@@ -126,36 +126,66 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	v, err := c.shop.run(program, order{Hints: e.Hints, First: c.first, For: c.budget, Shrink: c.shrink})
+	defer c.shop.discard(program)
+	v, product, err := c.hunt(e, program)
 	if err != nil {
 		return false, err
 	}
-	c.shop.discard(program)
 	if v.Seeds == 0 && !v.Killed {
 		fmt.Printf(row, e.ID, clip(e.Breaks, 44), "-", "0", "", "", "waits for worlds with "+strings.Join(e.Hints, ", "))
 		return true, nil
 	}
-	plain, sound := "", true
-	if c.control {
-		p, err := c.shop.run(c.plain, order{Hints: e.Hints, First: c.first, Count: v.Seeds, For: 4 * c.budget})
-		if err != nil {
-			return false, err
-		}
-		plain, sound = fmt.Sprintf("passes %d", p.Seeds), !p.Killed
-		if p.Killed {
-			plain = fmt.Sprintf("FAILS seed %d: %s", p.Seed, p.Reason)
-		}
-	}
 	killer, length := "SURVIVED", ""
 	if v.Killed {
-		killer = v.Oracle
-		length = fmt.Sprintf("%d of %d", v.Shrunk, v.Plan)
+		killer, length = v.Oracle, fmt.Sprintf("%d of %d", v.Shrunk, v.Plan)
 	}
-	fmt.Printf(row, e.ID, clip(e.Breaks, 44), killer, fmt.Sprint(v.Seeds), fmt.Sprintf("%.1f", v.Seconds), length, plain)
+	verdict := ""
+	switch {
+	case product.Killed:
+		verdict = fmt.Sprintf("FAILS seed %d: %s: %s", product.Seed, product.Oracle, product.Reason)
+	case c.control:
+		verdict = fmt.Sprintf("passes %d", product.Seeds)
+	}
+	fmt.Printf(row, e.ID, clip(e.Breaks, 44), killer, fmt.Sprint(v.Seeds), fmt.Sprintf("%.1f", v.Seconds), length, verdict)
 	if c.verbose && v.Killed {
 		fmt.Printf("      seed %d, cut %q: %s\n", v.Seed, v.Repeat, v.Reason)
 	}
-	return v.Killed && sound, nil
+	return v.Killed && !product.Killed, nil
+}
+
+// hunt runs worlds with the bug until one fails that does not fail without it,
+// and then, for the control, the product over all of those seeds.
+func (c *curator) hunt(e *Entry, program string) (v, product Verdict, err error) {
+	var seeds int
+	var seconds float64
+	first := c.first
+	for {
+		left := c.budget - time.Duration(seconds*float64(time.Second))
+		v, err = c.shop.run(program, order{Hints: e.Hints, First: first, For: max(left, time.Second), Shrink: c.shrink})
+		if err != nil {
+			return v, product, err
+		}
+		seeds, seconds = seeds+v.Seeds, seconds+v.Seconds
+		v.Seeds, v.Seconds = seeds, seconds
+		if !v.Killed || !c.control {
+			break
+		}
+		same, err := c.shop.run(c.plain, order{Hints: e.Hints, First: v.Seed, Count: 1, For: c.budget})
+		if err != nil {
+			return v, product, err
+		}
+		if !same.Killed {
+			break
+		}
+		product, first = same, v.Seed+1 // not the bug's doing
+		if v.Killed = seconds < c.budget.Seconds(); !v.Killed {
+			break
+		}
+	}
+	if c.control && !product.Killed && v.Seeds > 0 {
+		product, err = c.shop.run(c.plain, order{Hints: e.Hints, First: c.first, Count: v.Seeds, For: 4 * c.budget})
+	}
+	return v, product, err
 }
 
 func clip(s string, n int) string {
