@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"lockstep/core"
+	"lockstep/core/config"
 	"lockstep/core/controller"
 	"lockstep/core/group"
 
@@ -21,15 +22,22 @@ func handleFindCoordinator(b *Broker, q *request) {
 	r := kmsg.NewPtrCreateTopicsRequest()
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = group.OffsetsTopic, b.settings.OffsetsPartitions, b.settings.OffsetsReplication
-	for _, c := range [][2]string{
-		{"cleanup.policy", "compact"}, {"segment.bytes", strconv.Itoa(int(b.settings.OffsetsSegmentBytes))},
-	} {
+	for _, c := range b.offsetsTopicConfig() {
 		e := kmsg.NewCreateTopicsRequestTopicConfig()
 		e.Name, e.Value = c[0], &c[1]
 		t.Configs = append(t.Configs, e)
 	}
 	r.Topics = append(r.Topics, t)
 	b.createAndWait(q, r, func() { b.respond(q, b.findCoordinators(q, m)) })
+}
+
+// offsetsTopicConfig is compaction, or as long as there is none keeping everything.
+func (b *Broker) offsetsTopicConfig() [][2]string {
+	c := [][2]string{{"segment.bytes", strconv.Itoa(int(b.settings.OffsetsSegmentBytes))}}
+	if config.CompactionSupported {
+		return append(c, [2]string{"cleanup.policy", "compact"})
+	}
+	return append(c, [2]string{"retention.ms", "-1"}, [2]string{"retention.bytes", "-1"})
 }
 
 func (b *Broker) findCoordinators(q *request, m *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
