@@ -11,7 +11,7 @@
 //   - A frame that stops arriving, an answer that is not taken and an idle
 //     connection are each given up after a time.
 //   - A connection is read on only while few of its answers are outstanding.
-//   - Bytes of files go out by sendfile.
+//   - Bytes of files go out by sendfile, but for short stretches, which are copied among others.
 //
 // It may import net, and knows neither the protocol's messages nor the broker.
 package tcp

@@ -529,7 +529,7 @@ func TestFilesAreSentWhole(t *testing.T) {
 			}}
 			s := start(t, h, Config{SendBuffer: 128 << 10})
 			c := dial(t, s)
-			stretches := [][2]int{{0, 0}, {0, 1}, {1, 4095}, {4096, 65536}, {4097, 1 << 20}, {100, 5<<20 - 200}, {5<<20 - 1, 1}}
+			stretches := [][2]int{{0, 0}, {0, 1}, {1, 4095}, {4096, 65536}, {5000, gather - 1}, {5000, gather}, {5000, gather + 1}, {4097, 1 << 20}, {100, 5<<20 - 200}, {5<<20 - 1, 1}}
 			go func() {
 				for _, x := range stretches {
 					p := binary.BigEndian.AppendUint64(nil, uint64(x[0]))
