@@ -43,13 +43,21 @@ type syncState struct {
 	ends    []segment.DurableEnd
 }
 
-// jobState is a call of perform without the closure.
-type jobState struct {
+// jobs are the functions that run inside Disk.Run all the time, made once.
+type jobs struct {
+	perform, begin, run, finish func()
+	// of perform:
 	q *logQueue
 	e broker.Effect
 }
 
-func (j *jobState) do(h *host) { j.q.perform(h, j.e) }
+func (j *jobs) init(h *host) {
+	s := &h.sync
+	j.perform = func() { j.q.perform(h, j.e) }
+	j.begin = func() { s.round = h.store.BeginSync(s.logs...) }
+	j.run = func() { s.err = s.round.Run() }
+	j.finish = func() { s.ends = s.round.Finish() }
+}
 
 // enqueue puts an effect that storage carries out in its log's queue.
 func (h *host) enqueue(e broker.Effect) {
@@ -88,8 +96,8 @@ func (h *host) pump(q *logQueue) {
 	if len(q.queue) == 0 {
 		q.queue = nil
 	}
-	h.run = jobState{q, e}
-	if !h.do(h.job) {
+	h.jobs.q, h.jobs.e = q, e
+	if !h.do(h.jobs.perform) {
 		return
 	}
 	q.busy = true
@@ -418,7 +426,7 @@ func (h *host) beginSync() {
 	if len(s.logs) == 0 {
 		return
 	}
-	if !h.do(func() { s.round = h.store.BeginSync(s.logs...) }) {
+	if !h.do(h.jobs.begin) {
 		return
 	}
 	s.running = true
@@ -427,8 +435,7 @@ func (h *host) beginSync() {
 
 // runSync is the moment at which the disk really syncs.
 func (h *host) runSync() {
-	s := &h.sync
-	if !h.do(func() { s.err = s.round.Run() }) {
+	if !h.do(h.jobs.run) {
 		return
 	}
 	h.later(h.cost(), evSyncDone)
@@ -443,7 +450,7 @@ func (h *host) endSync() {
 		h.syncFailed(err)
 		return
 	}
-	if !h.do(func() { s.ends = s.round.Finish() }) {
+	if !h.do(h.jobs.finish) {
 		return
 	}
 	life := h.life

@@ -22,11 +22,12 @@ func (o *oracle) checkFiles(h *host) {
 }
 
 func (o *oracle) checkLog(h *host, t *truth, names []string) {
+	dir := t.name() + "/"
 	at := 0 // index of the next batch expected
 	seen, first := false, int64(0)
 	end := int64(0)
 	for _, name := range names {
-		if !strings.HasPrefix(name, t.name()+"/") || !strings.HasSuffix(name, ".log") {
+		if !strings.HasPrefix(name, dir) || !strings.HasSuffix(name, ".log") {
 			continue
 		}
 		content := h.disk.Written(name)

@@ -54,8 +54,7 @@ type host struct {
 	accepted  []*hostConn
 	nextConn  broker.ConnID
 	bootErr   error
-	job       func()
-	run       jobState
+	jobs      jobs
 }
 
 // Kinds of events for hosts.
@@ -86,7 +85,7 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 		settings[x.Name] = x.Value
 	}
 	h.values = config.NewValues(settings)
-	h.job = func() { h.run.do(h) }
+	h.jobs.init(h)
 	return h
 }
 

@@ -31,6 +31,7 @@ type oracle struct {
 type truth struct {
 	id      core.Partition
 	topic   string
+	label   string   // topic-partition
 	weak    bool     // may lose what is not synced though it was acknowledged
 	batches []stored // what was appended, oldest first
 	values  []int64  // of all records that batches hold, in their order
@@ -60,7 +61,7 @@ func (t *truth) end() int64 {
 	return t.start
 }
 
-func (t *truth) name() string { return fmt.Sprintf("%s-%d", t.topic, t.id.Index) }
+func (t *truth) name() string { return t.label }
 
 // find returns what is known of a partition by its topic's name; nil if nothing is.
 func (o *oracle) find(topic string, partition int32) *truth {
@@ -71,7 +72,7 @@ func (o *oracle) find(topic string, partition int32) *truth {
 func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err error) {
 	t := o.logs[q.id]
 	if t == nil {
-		t = &truth{id: q.id, topic: topic, weak: h.w.weak(topic)}
+		t = &truth{id: q.id, topic: topic, label: topic + "-" + itoa(int(q.id.Index)), weak: h.w.weak(topic)}
 		o.logs[q.id] = t
 		o.order = append(o.order, t)
 		o.ids[topic] = q.id.Topic
