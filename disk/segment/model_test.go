@@ -392,6 +392,22 @@ func (w *world) setStart(n int, start int64) {
 	}
 }
 
+func (w *world) reset(n int, at int64) {
+	if w.logs[n] == nil {
+		return
+	}
+	// On the way epochs are gone, and the start may be the new one, already or still.
+	w.cur[n] = w.cur[n].fork(func(s *logState) {
+		s.kept, s.durable, s.whole, s.starts = nil, min(s.durable, at), false, []int64{at}
+	})
+	next := &logState{start: at, end: at, durable: at, starts: []int64{w.cur[n].start}}
+	err := w.do(n, next, func() error { return w.logs[n].Reset(at) })
+	if err != errCrashed {
+		require.NoError(w.t, err)
+		w.cur[n].starts = nil
+	}
+}
+
 func (w *world) retain(n int, bytes int64, wall core.WallMillis) {
 	l := w.logs[n]
 	if l == nil {
@@ -587,6 +603,7 @@ func TestModel(t *testing.T) {
 			},
 			"truncate":       func(t *rapid.T) { n := log.Draw(t, "log"); w.truncate(n, offset(t, n)) },
 			"set start":      func(t *rapid.T) { n := log.Draw(t, "log"); w.setStart(n, offset(t, n)) },
+			"reset":          func(t *rapid.T) { n := log.Draw(t, "log"); w.reset(n, offset(t, n)) },
 			"retain":         func(t *rapid.T) { n := log.Draw(t, "log"); w.retain(n, rapid.Int64Range(0, 5000).Draw(t, "bytes"), 0) },
 			"retain by time": func(t *rapid.T) { w.retain(log.Draw(t, "log"), -1, 1_001_500) },
 			"epoch":          func(t *rapid.T) { w.newEpoch() },

@@ -66,11 +66,11 @@ func (s *Store) load() (err error) {
 	if err != nil {
 		return err
 	}
-	r := recovery{s: s, clean: s.clean}
-	if err := r.loadJournal(len(dirs) > 0); err != nil {
+	if err := s.findLogs(dirs); err != nil {
 		return err
 	}
-	if err := s.findLogs(dirs); err != nil {
+	r := recovery{s: s, clean: s.clean}
+	if err := r.loadJournal(len(s.logs) > 0); err != nil {
 		return err
 	}
 	return r.run()

@@ -61,7 +61,24 @@ func (l *Log) moveStart(start int64) error {
 	return nil
 }
 
-// reset empties the log, which begins and ends at an offset then, and forgets its epochs and producers.
+// Reset durably empties the log, which begins and ends at the offset then, be it above, within or below what it held,
+// and forgets its epochs and producers. A crash on the way may leave any part of it.
+func (l *Log) Reset(at int64) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	err := l.usable()
+	if err == nil && l.noted.off < 0 {
+		err = l.settle()
+	}
+	if err == nil {
+		err = l.reset(at)
+	}
+	if err != nil {
+		return fmt.Errorf("empty %s at %d: %w", l.directory(), at, err)
+	}
+	return nil
+}
+
 func (l *Log) reset(at int64) error {
 	l.store.journal.setEpochs(l.id, nil)
 	if err := l.empty(at); err != nil {
