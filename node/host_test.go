@@ -420,31 +420,10 @@ func TestStorageOpsAreAnswered(t *testing.T) {
 	n := startFake(t, f, nil)
 	w := dialNode(t, n)
 	w.call(produceRequest(t, 1, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
-	var order []string
-	for _, want := range []func(broker.Input) bool{
-		func(in broker.Input) bool { x, ok := in.(broker.TimeFound); return ok && x.Token == 1 && x.Err == nil },
-		func(in broker.Input) bool {
-			x, ok := in.(broker.LogRead)
-			return ok && x.Token == 2 && x.Err == nil && x.Batches[0].BaseOffset() == 3
-		},
-		func(in broker.Input) bool { x, ok := in.(broker.StartMoved); return ok && x.Start == 2 },
-		func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 8 },
-		func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 5 },
-		func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 50 },
-		func(in broker.Input) bool { x, ok := in.(broker.LogDeleted); return ok && x.Log == testLog },
-		func(in broker.Input) bool {
-			x, ok := in.(broker.TimeFound)
-			return ok && x.Token == 5 && errors.Is(x.Err, segment.ErrNoLog)
-		},
-		func(in broker.Input) bool { x, ok := in.(broker.StateSaved); return ok && x.Token == 4 },
-		func(in broker.Input) bool {
-			x, ok := in.(broker.LogsMeasured)
-			return ok && x.Token == 3 && x.Err == nil && x.Free > 0 && x.Total > x.Free
-		},
-		func(in broker.Input) bool { x, ok := in.(broker.AppendFailed); return ok && x.Log.Index == 99 },
-	} {
+	for _, want := range storageAnswers {
 		f.saw(t, want)
 	}
+	var order []string
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, in := range f.inputs {
@@ -457,6 +436,30 @@ func TestStorageOpsAreAnswered(t *testing.T) {
 	state, err := n.store.LoadState()
 	require.NoError(t, err)
 	require.Equal(t, "state", string(state))
+}
+
+// storageAnswers are the answers to the effects above.
+var storageAnswers = []func(broker.Input) bool{
+	func(in broker.Input) bool { x, ok := in.(broker.TimeFound); return ok && x.Token == 1 && x.Err == nil },
+	func(in broker.Input) bool {
+		x, ok := in.(broker.LogRead)
+		return ok && x.Token == 2 && x.Err == nil && x.Batches[0].BaseOffset() == 3
+	},
+	func(in broker.Input) bool { x, ok := in.(broker.StartMoved); return ok && x.Start == 2 },
+	func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 8 },
+	func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 5 },
+	func(in broker.Input) bool { x, ok := in.(broker.Truncated); return ok && x.End == 50 },
+	func(in broker.Input) bool { x, ok := in.(broker.LogDeleted); return ok && x.Log == testLog },
+	func(in broker.Input) bool {
+		x, ok := in.(broker.TimeFound)
+		return ok && x.Token == 5 && errors.Is(x.Err, segment.ErrNoLog)
+	},
+	func(in broker.Input) bool { x, ok := in.(broker.StateSaved); return ok && x.Token == 4 },
+	func(in broker.Input) bool {
+		x, ok := in.(broker.LogsMeasured)
+		return ok && x.Token == 3 && x.Err == nil && x.Free > 0 && x.Total > x.Free
+	},
+	func(in broker.Input) bool { x, ok := in.(broker.AppendFailed); return ok && x.Log.Index == 99 },
 }
 
 func batchAt(offset int64) record.Batch {

@@ -5,12 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	gonet "net"
-	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -481,74 +478,6 @@ func TestManyIdleConnections(t *testing.T) {
 	require.Less(t, perConn, int64(20<<10))
 }
 
-// fileAnswer sends a stretch of a file between a head and a tail.
-type fileAnswer struct {
-	echoAnswer
-	file   net.File
-	off, n int64
-}
-
-func (a fileAnswer) Write(w net.Writer) error {
-	head := w.Scratch()
-	*head = binary.BigEndian.AppendUint32(*head, uint32(a.n+8))
-	*head = append(*head, "headtail"...)
-	if _, err := w.Write((*head)[:8]); err != nil {
-		return err
-	}
-	if err := w.SendFile(a.file, a.off, a.n); err != nil {
-		return err
-	}
-	_, err := w.Write((*head)[8:])
-	return err
-}
-
-type osFile struct {
-	*os.File
-	noFd bool
-}
-
-func (f osFile) Fd() (uintptr, bool) { return f.File.Fd(), !f.noFd }
-
-// TestFilesAreSentWhole: by sendfile and without a descriptor, at any offset and
-// length, pipelined, to a reader that is slower than the writer.
-func TestFilesAreSentWhole(t *testing.T) {
-	content := make([]byte, 5<<20)
-	for i := range content {
-		content[i] = byte(i * 2654435761 >> 13)
-	}
-	path := filepath.Join(t.TempDir(), "segment")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	for _, noFd := range []bool{false, true} {
-		t.Run(fmt.Sprint("noFd=", noFd), func(t *testing.T) {
-			h := &echo{answer: func(f net.Frame) net.Answer {
-				off, n := binary.BigEndian.Uint64(f.Bytes()), binary.BigEndian.Uint64(f.Bytes()[8:])
-				return fileAnswer{echoAnswer{f}, osFile{file, noFd}, int64(off), int64(n)}
-			}}
-			s := start(t, h, Config{SendBuffer: 128 << 10})
-			c := dial(t, s)
-			stretches := [][2]int{{0, 0}, {0, 1}, {1, 4095}, {4096, 65536}, {5000, gather - 1}, {5000, gather}, {5000, gather + 1}, {4097, 1 << 20}, {100, 5<<20 - 200}, {5<<20 - 1, 1}}
-			go func() {
-				for _, x := range stretches {
-					p := binary.BigEndian.AppendUint64(nil, uint64(x[0]))
-					c.Write(frameBytes(binary.BigEndian.AppendUint64(p, uint64(x[1]))))
-				}
-			}()
-			for _, x := range stretches {
-				want := append([]byte("head"), content[x[0]:x[0]+x[1]]...)
-				expect(t, c, append(want, "tail"...))
-			}
-			// Beyond the end: what was promised can not be sent, so the connection ends.
-			p := binary.BigEndian.AppendUint64(nil, 5<<20-10)
-			_, err := c.Write(frameBytes(binary.BigEndian.AppendUint64(p, 20)))
-			require.NoError(t, err)
-			closedWith(t, h, io.ErrUnexpectedEOF)
-		})
-	}
-}
-
 // TestCloseInMidResponse: the client goes while it is being answered; every frame is released.
 func TestCloseInMidResponse(t *testing.T) {
 	h := &echo{}
@@ -581,67 +510,6 @@ func TestHalfFrameThenClose(t *testing.T) {
 		closedWith(t, h, io.ErrUnexpectedEOF)
 	}
 	require.Zero(t, s.cfg.Budget.Used())
-}
-
-// TestLastAnswerArrivesBeforeTheEnd: what follows it is not answered, and the connection ends.
-func TestLastAnswerArrivesBeforeTheEnd(t *testing.T) {
-	h := &echo{hold: true}
-	s := start(t, h, Config{StallTimeout: 50 * time.Millisecond})
-	c := dial(t, s)
-	for i := range 3 {
-		_, err := c.Write(frameBytes(numbered(i, 100)))
-		require.NoError(t, err)
-	}
-	require.Eventually(t, func() bool { return h.heldCount() == 3 }, 10*time.Second, time.Millisecond)
-	h.mu.Lock()
-	held := h.held[firstKey(h.held)]
-	h.mu.Unlock()
-	for i := len(held) - 1; i >= 0; i-- {
-		held[i].c.Answer(held[i].seq, echoAnswer{held[i].f}, i == 1)
-	}
-	expect(t, c, numbered(0, 100))
-	expect(t, c, numbered(1, 100))
-	_, err := c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-	<-h.closed
-}
-
-// TestShutdownFinishesWhatWasTaken: requests taken are answered, then connections end; idle ones at once.
-func TestShutdownFinishesWhatWasTaken(t *testing.T) {
-	h := &echo{hold: true}
-	s := start(t, h, Config{})
-	idle, busy, stuck := dial(t, s), dial(t, s), dial(t, s)
-	for _, c := range []*gonet.TCPConn{busy, stuck} {
-		_, err := c.Write(frameBytes(numbered(1, 100)))
-		require.NoError(t, err)
-		n := h.heldCount()
-		require.Eventually(t, func() bool { return h.heldCount() > n || n > 0 }, 10*time.Second, time.Millisecond)
-	}
-	require.Eventually(t, func() bool { return h.heldCount() == 2 && s.Conns() == 3 }, 10*time.Second, time.Millisecond)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		s.Shutdown(ctx)
-		close(done)
-	}()
-	_, err := idle.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-	h.mu.Lock()
-	for _, l := range h.held {
-		if l[0].c.(*conn).sock.RemoteAddr().String() == busy.LocalAddr().String() {
-			l[0].c.Answer(l[0].seq, echoAnswer{l[0].f}, false)
-		}
-	}
-	h.mu.Unlock()
-	expect(t, busy, numbered(1, 100))
-	_, err = busy.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-	cancel()
-	<-done
-	_, err = stuck.Read(make([]byte, 1))
-	require.Error(t, err)
-	_, err = gonet.Dial("tcp", s.Addr().String())
-	require.Error(t, err)
 }
 
 func TestFrameClasses(t *testing.T) {
