@@ -213,21 +213,12 @@ func (x *executor) truncate(q *queue, l *segment.Log, e broker.Truncate) {
 
 // reset empties a log, which begins and ends at e.Start then.
 func (x *executor) reset(q *queue, l *segment.Log, e broker.ResetLog) {
-	start, end := l.Bounds()
-	var err error
-	if e.Start <= end { // SetStart empties only what ends before; a crash in between leaves an emptier log, which is reset again
-		_, err = l.Truncate(start)
-	}
-	if err == nil {
-		_, err = l.SetStart(e.Start)
-	}
-	if err != nil {
+	if err := l.Reset(e.Start); err != nil {
 		x.failed(e.Log, "emptying", err)
 		return
 	}
 	q.dropping = false
-	_, end = l.Bounds()
-	x.in.put(broker.Truncated{Log: e.Log, End: end})
+	x.in.put(broker.Truncated{Log: e.Log, End: e.Start})
 }
 
 func (x *executor) setStart(l *segment.Log, e broker.SetStart) {
