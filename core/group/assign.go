@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
@@ -97,60 +98,75 @@ func assignEven(in *assignInput) [][]core.Partition {
 	}
 	all := in.partitions(in.members[0].topics)
 	low, extra := len(all)/n, len(all)%n
-	taken := make(map[core.Partition]bool)
+	given := make([][]int, n) // indexes into all
+	taken := make([]bool, len(all))
 	for i, m := range in.members {
-		kept, _ := split(m.before, all)
+		kept := indexes(m.before, all)
 		quota := low
 		if len(kept) > low && extra > 0 { // who has more keeps more, as long as some must have more
 			quota++
 			extra--
 		}
-		for _, p := range kept[:min(len(kept), quota)] {
-			if !taken[p] {
-				taken[p] = true
-				out[i] = append(out[i], p)
+		for _, j := range kept[:min(len(kept), quota)] {
+			if !taken[j] {
+				taken[j] = true
+				given[i] = append(given[i], j)
 			}
 		}
 	}
 	want := make([]int, n)
 	extra = len(all) % n
-	for i := range out {
-		if len(out[i]) > low {
+	for i := range given {
+		if len(given[i]) > low {
 			extra--
 		}
 	}
-	for i := range out {
-		want[i] = max(low, len(out[i]))
-		if len(out[i]) <= low && extra > 0 {
+	for i := range given {
+		want[i] = max(low, len(given[i]))
+		if len(given[i]) <= low && extra > 0 {
 			want[i]++
 			extra--
 		}
 	}
 	i := 0
-	for _, p := range all {
-		if taken[p] {
+	for j := range all {
+		if taken[j] {
 			continue
 		}
-		for len(out[i]) >= want[i] { // in turn, so that the partitions of a topic are spread
+		for len(given[i]) >= want[i] { // in turn, so that the partitions of a topic are spread
 			i = (i + 1) % n
 		}
-		out[i] = append(out[i], p)
+		given[i] = append(given[i], j)
 		i = (i + 1) % n
 	}
-	for i := range out {
-		slices.SortFunc(out[i], core.Partition.Compare)
+	for i := range given {
+		slices.Sort(given[i])
+		for _, j := range given[i] {
+			out[i] = append(out[i], all[j])
+		}
+	}
+	return out
+}
+
+// indexes returns where the elements of a sorted set are in another; those that are not there are left out.
+func indexes(set, in []core.Partition) (out []int) {
+	for _, p := range set {
+		if j, ok := slices.BinarySearchFunc(in, p, core.Partition.Compare); ok {
+			out = append(out, j)
+		}
 	}
 	return out
 }
 
 // partitions returns all partitions of topics, sorted.
 func (in *assignInput) partitions(topics []int) (all []core.Partition) {
+	topics = slices.Clone(topics)
+	slices.SortFunc(topics, func(a, b int) int { return bytes.Compare(in.topics[a].id[:], in.topics[b].id[:]) })
 	for _, t := range topics {
 		for p := range in.topics[t].n {
 			all = append(all, core.Partition{Topic: in.topics[t].id, Index: p})
 		}
 	}
-	slices.SortFunc(all, core.Partition.Compare)
 	return all
 }
 

@@ -2,6 +2,7 @@ package group
 
 // Kafka error codes that the coordinator answers with (https://kafka.apache.org/protocol#protocol_error_codes).
 const (
+	errServer                   int16 = -1
 	errNone                     int16 = 0
 	errUnknownTopicOrPartition  int16 = 3
 	errMessageTooLarge          int16 = 10
@@ -39,7 +40,7 @@ func writeError(code int16) int16 {
 	case errNotCoordinator, errCoordinatorLoading, errCoordinatorNotAvailable:
 		return code
 	case errMessageTooLarge, errRecordListTooLarge:
-		return -1 // UNKNOWN_SERVER_ERROR: no request can do anything about the size of its group
+		return errServer // as Kafka says: no request can do anything about the size of its group
 	case 5, 6, 56: // no leader, not the leader, storage: another broker will be
 		return errNotCoordinator
 	}

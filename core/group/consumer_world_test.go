@@ -186,4 +186,3 @@ func kept(c *Coordinator) map[string]any {
 	}
 	return out
 }
-

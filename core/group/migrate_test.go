@@ -23,7 +23,8 @@ func (w *world) eager(group string, instance *string) *eager {
 	return e
 }
 
-func (e *eager) syncAssigning() int16 {
+// request is its SyncGroup; a leader deals out the partitions of t.
+func (e *eager) request() *kmsg.SyncGroupRequest {
 	r := kmsg.NewPtrSyncGroupRequest()
 	r.Version, r.Group, r.MemberID, r.InstanceID, r.Generation = 5, e.group, e.id, e.instance, e.generation
 	if e.leader {
@@ -40,9 +41,10 @@ func (e *eager) syncAssigning() int16 {
 			r.GroupAssignment = append(r.GroupAssignment, y)
 		}
 	}
-	e.token = e.w.send(r)
-	return 0
+	return r
 }
+
+func (e *eager) syncAssigning() { e.token = e.w.send(e.request()) }
 
 func (e *eager) take() int16 {
 	code := e.synced()

@@ -398,7 +398,9 @@ func TestDeleteGroups(t *testing.T) {
 }
 
 // commitTo2 commits without waiting for an answer.
-func (w *world) commitTo2(group string) { w.send(commitRequest(group, "", -1, map[string]int64{"t": 1})) }
+func (w *world) commitTo2(group string) {
+	w.send(commitRequest(group, "", -1, map[string]int64{"t": 1}))
+}
 
 func TestDeleteOfManyOffsets(t *testing.T) {
 	w := newWorld(t)

@@ -29,6 +29,9 @@ func (c *Coordinator) change(g *group, before view, records []Record, done func(
 		done()
 		c.drain(g)
 	}, func(code int16) {
+		if writeError(code) == errServer {
+			c.log(levelError, "group's record is too large for the offsets topic", "group", g.id, "error", code)
+		}
 		g.busy = nil
 		failed(code)
 		c.drain(g)
