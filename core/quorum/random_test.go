@@ -13,7 +13,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "first seed of TestRandom")
-	seeds     = flag.Uint64("seeds", 300, "number of seeds of TestRandom")
+	seeds     = flag.Uint64("seeds", 200, "number of seeds of TestRandom")
 	verbose   = flag.Bool("story", false, "print what happens in TestRandom")
 )
 
