@@ -126,7 +126,7 @@ func (b *Broker) onLogOpened(in LogOpened) {
 		st = log.State{}
 	}
 	p.replica = replica.New(p.id, b.cfg.NodeID, st, b.replicaConfig(&p.config, len(p.state.Replicas)), b.lease)
-	p.saved = st.End
+	p.saved = -1
 	if in.Err != nil {
 		b.failPartition(p, in.Err)
 	}
@@ -234,6 +234,7 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 		b.out.Add(Truncate{Log: p.id, To: out.Truncate.Offset})
 	}
 	if out.SetStart.Set {
+		b.saveProducers(p)
 		b.out.Add(SetStart{Log: p.id, Start: out.SetStart.Offset})
 	}
 	if out.SaveEpochs {
@@ -277,10 +278,13 @@ func (b *Broker) onWritten(in Written) {
 	}
 }
 
-// saveProducers stores the producer table, so that recovery need not read the log from its start.
+// saveProducers stores the producer table, so that recovery need not read the log from its start; and where the log is
+// about to be deleted from its start, could not.
 func (b *Broker) saveProducers(p *partition) {
-	offset, snapshot := p.replica.ProducerSnapshot()
-	if len(snapshot) > 0 && offset > p.saved {
+	if p.replica.Log().Producers().Len() == 0 || p.replica.LogEnd() <= p.saved {
+		return
+	}
+	if offset, snapshot := p.replica.ProducerSnapshot(); len(snapshot) > 0 {
 		p.saved = offset
 		b.out.Add(SaveProducers{Log: p.id, Offset: offset, Snapshot: snapshot})
 	}

@@ -1,14 +1,16 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 
 	"lockstep/core/log"
+	"lockstep/disk"
 )
 
 // SaveProducers keeps a snapshot of the producer table as of offset, so that
 // OpenLog need not replay the log from its start. The last few are kept. It is
-// not synced: one that is missing or torn is passed over, and more is replayed.
+// not synced, unless records below it are deleted: one that is missing or torn is passed over, and more is replayed.
 func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -35,6 +37,26 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	}
 	l.sinceSnapshot = 0
 	return nil
+}
+
+// syncSnapshot makes the latest snapshot durable. What is about to be deleted below it cannot be replayed any more: the
+// producers that wrote it would be forgotten with it, and their next batch refused.
+func (l *Log) syncSnapshot() error {
+	if len(l.snapshots) == 0 {
+		return nil
+	}
+	f, err := l.store.fs.Open(l.snapshotName(l.snapshots[len(l.snapshots)-1]), 0)
+	if errors.Is(err, disk.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return l.store.syncFailed(err)
+	}
+	return l.store.syncDir(l.directory())
 }
 
 func (l *Log) snapshotName(off int64) string {

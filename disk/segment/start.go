@@ -39,6 +39,9 @@ func (l *Log) SetStart(start int64) (int64, error) {
 // moveStart moves the start within the log. That is durable before a segment
 // is deleted, so that a restart can tell a segment that is not needed any more from one that is missing.
 func (l *Log) moveStart(start int64) error {
+	if err := l.syncSnapshot(); err != nil {
+		return err
+	}
 	l.store.journal.setStart(l.id, start)
 	if err := l.store.journal.sync(); err != nil {
 		return err
@@ -96,10 +99,11 @@ func (l *Log) empty(at int64) error {
 	j := l.store.journal
 	l.mu.Lock()
 	l.gen++
+	l.cutting = true
 	j.setStart(l.id, at)
 	j.note(l.id, p)
 	l.mu.Unlock()
-	if err := j.sync(); err != nil {
+	if err := l.cutNoted(); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -109,7 +113,8 @@ func (l *Log) empty(at int64) error {
 		seg.removed = true
 	}
 	l.unsynced, l.unsyncedBytes, l.lastEpoch = nil, 0, -1
-	l.newNames = true
+	l.newNames, l.cutting = true, false
+	l.gen++
 	l.forgetPlaces()
 	l.mu.Unlock()
 	l.room = 0
