@@ -58,14 +58,14 @@ func TestNewControllerWaitsALease(t *testing.T) {
 	c.members[1].PeerClosed(c.now, 2, &out) // the next controller sees 2 die before it leads
 	c.depose(1, 0)
 	start := c.now
-	c.tick(500 * time.Millisecond)
+	c.tick(500*time.Millisecond + AuthoritySlack)
 	for id := range int32(3) {
 		require.False(t, c.image().Broker(id+1).Fenced)
 	}
 	c.tick(50 * time.Millisecond)
 	require.True(t, c.image().Broker(2).Fenced, "its connection closed, and its lease is out")
 	require.False(t, c.image().Broker(1).Fenced)
-	c.tick(start.Add(1999 * time.Millisecond).Sub(c.now))
+	c.tick(start.Add(1999*time.Millisecond + AuthoritySlack).Sub(c.now))
 	require.False(t, c.image().Broker(1).Fenced)
 	c.tick(10 * time.Millisecond)
 	require.True(t, c.image().Broker(1).Fenced, "a session after it began")
@@ -203,11 +203,11 @@ func TestControlledShutdown(t *testing.T) {
 	require.Equal(t, "leader 2 isr [1 2]", c.state(p), "in sync still: what it reads cannot be stale while nothing is committed without it")
 	require.Equal(t, "leader -1 isr [1]", c.state(alone))
 	require.True(t, c.image().Broker(1).Stopping)
-	require.False(t, c.ask(behind).(*kmsg.BrokerHeartbeatResponse).ShouldShutdown, "it does not know yet that it leads no more")
 	require.False(t, stop().ShouldShutdown, "the others do not know yet")
 	c.heartbeat(2)
 	require.False(t, stop().ShouldShutdown)
 	c.heartbeat(3)
+	require.False(t, c.ask(behind).(*kmsg.BrokerHeartbeatResponse).ShouldShutdown, "it does not know yet that it leads no more")
 	last := stop()
 	require.True(t, last.ShouldShutdown)
 	require.True(t, last.IsFenced)
@@ -255,6 +255,21 @@ func TestUnfencingWaitsForCatchingUp(t *testing.T) {
 	require.True(t, resp.IsFenced)
 	require.True(t, resp.IsCaughtUp)
 	require.False(t, c.heartbeat(1).IsFenced)
+}
+
+// A heartbeat grants no lease on the strength of an unfencing that is not committed (rule 12, museum B30).
+func TestLeaseWaitsForTheCommit(t *testing.T) {
+	c := newCluster(t, 2, nil)
+	c.register(registrationOf(1, 1))
+	first, second := c.send(c.beat(1)), c.send(c.beat(1))
+	require.Nil(t, c.answers[first])
+	require.Nil(t, c.answers[second])
+	c.depose(1, 0)
+	for _, token := range []Token{first, second} {
+		resp := c.answers[token].(*kmsg.BrokerHeartbeatResponse)
+		require.Equal(t, codeNotController, resp.ErrorCode)
+		require.True(t, resp.IsFenced)
+	}
 }
 
 // Rule 13: a broker whose disk failed gives up what it leads there.
