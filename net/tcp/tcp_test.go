@@ -398,7 +398,7 @@ func TestStalledFramesAreGivenUp(t *testing.T) {
 // TestSlowReadersAreGivenUp: who does not take its answers loses the connection, and holds up nobody.
 func TestSlowReadersAreGivenUp(t *testing.T) {
 	h := &echo{}
-	s := start(t, h, Config{StallTimeout: 100 * time.Millisecond, SendBuffer: 8 << 10})
+	s := start(t, h, Config{StallTimeout: 500 * time.Millisecond, SendBuffer: 8 << 10})
 	slow := dial(t, s)
 	require.NoError(t, slow.SetReadBuffer(8<<10))
 	go func() {
