@@ -196,7 +196,27 @@ func (d *Disk) failSync(ino *inode, s strike) {
 	if f.chance.Chance(500) {
 		ino.durSize, ino.minSize = ino.size, ino.size
 	}
+	d.clearBeyond(ino)
 	*s.chance = f.chance
+}
+
+// clearBeyond clears what came back beyond the size: a file that grows again reads as zeros there, whatever became of its pages.
+func (d *Disk) clearBeyond(ino *inode) {
+	for i := int(ino.size / pageSize); i < len(ino.pages); i++ {
+		from := int(max(0, ino.size-int64(i)*pageSize))
+		if data := ino.pages[i].data; data != nil && !allZero(data[from:]) {
+			clear(d.soil(ino, i, sectors(from, pageSize)).data[from:])
+		}
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // failDirs is a directory sync that failed (of all directories if dir is nil):

@@ -228,6 +228,24 @@ func TestFailedSync(t *testing.T) {
 }
 
 // TestStalePageWrittenAgain: a page that the cache lies about is whole again once it is written and synced.
+// TestTruncatedThenFailedSync: what a failed sync brings back of a truncated file is not seen when the file grows again.
+func TestTruncatedThenFailedSync(t *testing.T) {
+	for s := range uint64(100) {
+		d := New(s, Options{})
+		f := open(t, d.Mount(), "f")
+		write(t, f, 7, 10_000, 0)
+		require.NoError(t, f.Sync())
+		require.NoError(t, f.Truncate(100))
+		d.AddRule(Rule{Op: OpSync, Nth: 1, Effect: IOError, Seed: s})
+		require.ErrorIs(t, f.Sync(), disk.ErrIO)
+		write(t, f, 9, 1, 9_999)
+		b := make([]byte, 10_000)
+		_, err := f.ReadAt(b, 0)
+		require.NoError(t, err)
+		require.Equal(t, make([]byte, 9_899), b[100:9_999])
+	}
+}
+
 func TestStalePageWrittenAgain(t *testing.T) {
 	d := New(3, Options{})
 	d.AddRule(Rule{Op: OpSync, Nth: 1, Effect: IOErrorStale})
