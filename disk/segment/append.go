@@ -94,6 +94,7 @@ func (l *Log) full(seg *segment, batches []record.Batch, bytes int64) bool {
 		return false
 	}
 	last := batches[len(batches)-1]
+	l.countIndex(seg)
 	entries := seg.indexed + len(seg.pending)
 	switch {
 	case seg.size+bytes > l.segmentBytes():
@@ -181,8 +182,9 @@ func (l *Log) begin() (*segment, disk.File, error) {
 	l.writable, l.room = true, 0
 	l.newNames = true
 	l.mu.Unlock()
-	if l.cfg.Preallocate && f.Allocate(0, l.segmentBytes()) == nil {
+	if l.cfg.Preallocate {
 		l.room = l.segmentBytes()
+		f.Allocate(0, l.room)
 	}
 	return seg, f, nil
 }
@@ -196,7 +198,8 @@ func (l *Log) emptyFile(seg *segment, f disk.File) error {
 	return f.Truncate(0)
 }
 
-// prepare makes room ahead, where the log is synced so often that a growing file makes the syncs dear. That it may fail is no harm.
+// prepare makes room ahead, where the log is synced so often that a growing file makes the syncs dear. If it fails, in part even,
+// that is no harm: room says up to where there may be something to cut off when the segment ends.
 func (l *Log) prepare(seg *segment, f disk.File, bytes int64) {
 	end := seg.size + bytes
 	if end <= l.room || end < prepareFrom || l.cfg.FlushMessages != 1 {
@@ -204,14 +207,14 @@ func (l *Log) prepare(seg *segment, f disk.File, bytes int64) {
 	}
 	from := max(end, l.room)
 	limit := l.segmentBytes() - from
-	if bytes < largeAppend {
-		if n := min(limit, prepareZeros); n > 0 && writeFull(f, zeros[:n], from) == nil {
-			l.room = from + n
-		}
-		return
-	}
-	if n := min(limit, prepareRoom); n > 0 && f.Allocate(from, n) == nil {
-		l.room = from + n
+	switch {
+	case limit <= 0:
+	case bytes < largeAppend:
+		l.room = from + min(limit, prepareZeros)
+		f.WriteAt(zeros[:l.room-from], from)
+	default:
+		l.room = from + min(limit, prepareRoom)
+		f.Allocate(from, l.room-from)
 	}
 }
 

@@ -38,6 +38,8 @@ type journal struct {
 	synced   uint64 // of them are durable
 	must     uint64 // note number of the last one that a round must make durable
 	replaced int64  // size of the file when it was last replaced
+	// replacing: a new file is being written, so that what is noted meanwhile waits for it.
+	replacing bool
 }
 
 const (
@@ -125,6 +127,9 @@ func (j *journal) write() error {
 }
 
 func (j *journal) writeLocked() error {
+	if j.replacing {
+		return nil
+	}
 	if len(j.pending.buf) == 0 {
 		j.written = j.noted
 		return nil
@@ -195,6 +200,8 @@ func (j *journal) setSynced(file disk.File, end int64, upTo uint64) {
 
 // beforeSyncAll writes what is noted; afterwards is to be called when a SyncAll has covered it.
 func (j *journal) beforeSyncAll() (afterwards func(), err error) {
+	j.syncMu.Lock() // a file that is being replaced is in place before
+	defer j.syncMu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.writeLocked(); err != nil {
@@ -216,14 +223,17 @@ func (j *journal) replace() error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	content := append([]byte(journalMagic), encodeFrame(j.seq, 0, j.snapshot())...)
-	if err := j.s.replaceFile(journalName, content); err != nil {
-		return fmt.Errorf("replace %s: %w", journalName, err)
-	}
-	file, err := j.s.fs.Open(journalName, 0)
+	earlier, noted := j.pending.buf, j.noted
+	j.pending.buf, j.replacing = nil, true
+	j.mu.Unlock()
+	file, err := j.s.replaceOpen(journalName, content)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.replacing = false
 	if err != nil {
-		return fmt.Errorf("open %s: %w", journalName, err)
+		j.pending.buf = append(earlier, j.pending.buf...)
+		return fmt.Errorf("replace %s: %w", journalName, err)
 	}
 	if j.file != nil {
 		j.file.Close()
@@ -232,8 +242,7 @@ func (j *journal) replace() error {
 	j.end = int64(len(content))
 	j.room, j.durable, j.replaced = j.end, j.end, j.end
 	j.seq++
-	j.pending.buf = nil
-	j.written, j.synced = j.noted, j.noted
+	j.written, j.synced = noted, noted
 	return nil
 }
 

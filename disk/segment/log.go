@@ -33,6 +33,7 @@ type Log struct {
 	writable bool       // the last segment takes appends
 	gaps     bool       // offsets may be missing, because compaction removed them
 	gen      uint32     // rises when what a round of sync captured is no more true
+	cutting  bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
 	deleted  bool
 	damage   error // the log cannot be opened (rule 15)
 	broken   error // no more writes: the files are not what the log is

@@ -48,21 +48,31 @@ func unseal(name string, b []byte) ([]byte, error) {
 // (rule 14: write, sync, rename, sync the directory). No room leaves the old
 // file as it was; a failed sync is the Store's end (rule 13).
 func (s *Store) replaceFile(name string, content []byte) error {
-	f, err := s.writeFile(name+tmpSuffix, content)
+	f, err := s.replaceOpen(name, content)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return s.syncFailed(err)
+	return f.Close()
+}
+
+// replaceOpen is replaceFile, and returns the new file open.
+func (s *Store) replaceOpen(name string, content []byte) (disk.File, error) {
+	f, err := s.writeFile(name+tmpSuffix, content)
+	if err != nil {
+		return nil, err
 	}
-	if err := s.fs.Rename(name+tmpSuffix, name); err != nil {
-		return err
+	if err = f.Sync(); err != nil {
+		err = s.syncFailed(err)
+	} else if err = s.fs.Rename(name+tmpSuffix, name); err == nil {
+		if err = s.fs.SyncDir(path.Dir(name)); err != nil {
+			err = s.syncFailed(err)
+		}
 	}
-	if err := s.fs.SyncDir(path.Dir(name)); err != nil {
-		return s.syncFailed(err)
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
-	return nil
+	return f, nil
 }
 
 // writeFile writes a whole file, not synced, and returns it open. It leaves nothing behind if it fails.

@@ -40,7 +40,7 @@ type captured struct {
 // for free. Appends go on while it runs. Rounds do not overlap: after
 // BeginSync comes Run, and Finish if there was no error.
 func (s *Store) BeginSync(want ...*Log) *Round {
-	r := &Round{s: s, must: s.journal.mustSync()}
+	r := &Round{s: s}
 	if len(want) == 0 {
 		want = s.takeDirty()
 	} else {
@@ -68,6 +68,7 @@ func (s *Store) BeginSync(want ...*Log) *Round {
 			}
 		}
 	}
+	r.must = s.journal.mustSync() // last: epochs are noted before the appends in them, and those are captured
 	return r
 }
 
@@ -75,6 +76,10 @@ func (s *Store) BeginSync(want ...*Log) *Round {
 func (r *Round) capture(l *Log) (syncs int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.cutting {
+		r.s.markDirty(l) // who cuts it syncs it; if that fails, another round does
+		return 0
+	}
 	if l.deleted || l.damage != nil {
 		return 0
 	}
@@ -218,7 +223,8 @@ func (r *Round) noteRecoveryPoints() {
 	for i := range r.logs {
 		c := &r.logs[i]
 		c.log.mu.Lock()
-		if c.log.gen == c.gen && !c.log.deleted && c.log.noted != c.end {
+		// Behind the last one are rounds that a truncation or a move of the start overtook.
+		if c.log.gen == c.gen && !c.log.deleted && c.end.off >= c.log.noted.off && c.end != c.log.noted {
 			c.log.noted = c.end
 			r.s.journal.note(c.log.id, c.end)
 		}

@@ -88,7 +88,8 @@ func (l *Log) truncate(to int64) error {
 		c.seg.size, c.seg.maxTimestamp, c.seg.checked = c.end.pos, c.end.maxTimestamp, true
 	}
 	l.forgetPlaces()
-	l.newNames = true
+	l.newNames, l.cutting = true, false
+	l.gen++
 	l.mu.Unlock()
 	if err := l.removeTail(c); err != nil {
 		l.setBroken(err, false) // a restart finds more than there should be, above the recovery point
@@ -171,14 +172,27 @@ func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
 func (l *Log) noteCut(c cut) error {
 	j := l.store.journal
 	l.mu.Lock()
-	l.gen++                       // what a round captured before is neither to be noted nor to be reported
-	if l.noted.off >= c.end.off { // if equal, the segment that it names may be one that goes
+	l.cutting = true
+	l.gen++ // what a round captured before is neither to be noted nor to be reported
+	// If they are equal, the segment that the last one names may be one that goes.
+	if l.noted.off >= c.end.off {
 		l.noted = c.end
 		j.note(l.id, c.end)
 	}
 	j.setEpochs(l.id, trimEpochs(j.get(l.id).epochs, c.end.off))
 	l.mu.Unlock()
-	return j.sync()
+	return l.cutNoted()
+}
+
+// cutNoted makes durable what the journal says of a cut. If that fails there is no cut.
+func (l *Log) cutNoted() error {
+	err := l.store.journal.sync()
+	if err != nil {
+		l.mu.Lock()
+		l.cutting = false
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // trimEpochs drops the entries that begin at or above end.
