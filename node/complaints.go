@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
+
+	"lockstep/net/tcp"
 )
 
 // complaints logs why connections broke, but not each time: somebody who
@@ -17,6 +20,10 @@ type complaints struct {
 const maxComplaints = 10
 
 func (c *complaints) add(lg *slog.Logger, host string, err error) {
+	if harmless(err) {
+		lg.Debug("connection ended", "host", host, "err", err)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.logged >= maxComplaints {
@@ -25,6 +32,12 @@ func (c *complaints) add(lg *slog.Logger, host string, err error) {
 	}
 	c.logged++
 	lg.Warn("connection closed", "host", host, "err", err)
+}
+
+// harmless reports whether a connection ended as many do: its client went away
+// without ado, or said nothing for long.
+func harmless(err error) bool {
+	return errors.Is(err, tcp.ErrIdle) || dropReason(err) == networkReason
 }
 
 // report says how many were not logged, and allows new ones.

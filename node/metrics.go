@@ -130,13 +130,15 @@ var dropReasons = []struct {
 	{io.ErrUnexpectedEOF, "cut off"},
 }
 
+const networkReason = "network"
+
 func dropReason(err error) string {
 	for _, r := range dropReasons {
 		if errors.Is(err, r.err) {
 			return r.name
 		}
 	}
-	return "network"
+	return networkReason
 }
 
 // registerGauges adds the figures that are looked up when somebody asks.

@@ -7,5 +7,5 @@
 // trusted: no frame makes it panic, and none makes it allocate more than a
 // small multiple of the bytes that really arrived.
 //
-// It may import core, core/record and kmsg, and nothing that does I/O.
+// It may import core/record, net (for its types) and kmsg, and nothing that does I/O.
 package kafka
