@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -390,5 +391,64 @@ func TestStalePages(t *testing.T) {
 		l, st = openLog(t, openStore(t, d.Mount()), 0, smallLog)
 		require.EqualValues(t, 3, st.End)
 		require.NoError(t, l.Verify())
+	}
+}
+
+// hookFS calls hook within the first sync of the journal that it sees.
+type hookFS struct {
+	disk.FS
+	hook func()
+}
+
+type hookFile struct {
+	disk.File
+	fs *hookFS
+}
+
+func (fs *hookFS) Open(name string, flag disk.Flag) (disk.File, error) {
+	f, err := fs.FS.Open(name, flag)
+	if err == nil && strings.HasPrefix(name, journalName) {
+		f = &hookFile{f, fs}
+	}
+	return f, err
+}
+
+func (f *hookFile) Sync() error {
+	if hook := f.fs.hook; hook != nil {
+		f.fs.hook = nil
+		hook()
+	}
+	return f.File.Sync()
+}
+
+// TestRoundInTheMiddleOfACut: between the journal's word that a log is to be cut and the cut, a round must not note that
+// the log is durable beyond.
+func TestRoundInTheMiddleOfACut(t *testing.T) {
+	for _, cut := range []func(l *Log) error{
+		func(l *Log) error { _, err := l.Truncate(4); return err },
+		func(l *Log) error { return l.Reset(4) },
+	} {
+		d := newDisk()
+		fs := &hookFS{FS: d.Mount()}
+		s := openStore(t, fs)
+		l, _ := openLog(t, s, 0, smallLog)
+		fill(t, l, 9, 100)
+		commit(t, s)
+		fill(t, l, 9, 100)
+		called := false
+		fs.hook = func() {
+			called = true
+			require.Empty(t, s.BeginSync(l).logs)
+			require.Empty(t, s.BeginSync().logs)
+		}
+		require.NoError(t, cut(l))
+		require.True(t, called)
+		_, end := l.Bounds()
+		require.EqualValues(t, 4, end)
+		fill(t, l, 1, 100)
+		require.Equal(t, []DurableEnd{{part(0), 5}}, commit(t, s), "it was not forgotten")
+		d.PowerLoss()
+		_, st := openLog(t, openStore(t, d.Mount()), 0, smallLog)
+		require.EqualValues(t, 5, st.End)
 	}
 }

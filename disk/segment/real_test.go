@@ -289,76 +289,85 @@ func BenchmarkRead(b *testing.B) {
 
 // TestManyLogs measures; it runs if LOGS says how many.
 func TestManyLogs(t *testing.T) {
-	var logs int
-	if _, err := fmt.Sscan(os.Getenv("LOGS"), &logs); err != nil {
+	m := measure{T: t, fs: realFS(t), lap: time.Now()}
+	if _, err := fmt.Sscan(os.Getenv("LOGS"), &m.logs); err != nil {
 		t.Skip("a measurement: LOGS=10000")
 	}
-	fs := realFS(t)
-	opts := Options{ForEach: inParallel}
-	phase := time.Now()
-	lap := func(what string) {
-		t.Logf("%-40s %v", what, time.Since(phase).Round(time.Millisecond))
-		phase = time.Now()
-	}
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	id := func(i int) core.Partition { return core.Partition{Topic: core.TopicID{5}, Index: int32(i)} }
-	start := func() *Store {
-		s, err := Open(fs, opts)
-		require.NoError(t, err)
-		lap("open")
-		inParallel(logs, func(i int) {
-			_, _, err := s.OpenLog(id(i), "many", log.Config{FlushMessages: 1})
-			require.NoError(t, err)
-		})
-		lap("open logs")
-		return s
-	}
-	epochs := func(s *Store, epoch int32) {
-		for i := range logs {
-			require.NoError(t, s.Log(id(i)).SaveEpochs([]log.EpochStart{{Epoch: epoch, Start: 0}}))
-		}
-		commit(t, s)
-		lap("save epochs, sync")
-	}
-	appendAll := func(s *Store) {
-		inParallel(logs, func(i int) { fill(t, s.Log(id(i)), 1, 1000) })
-		lap("append 1 KB to each")
-		commit(t, s)
-		lap("sync")
-	}
-	before := heap()
-	s := start()
-	commit(t, s)
-	lap("sync")
-	idle := heap()
-	t.Logf("bytes a log: %d", int(idle-before)/logs)
-	epochs(s, 0)
+	before := m.heap()
+	m.start()
+	commit(t, m.s)
+	m.done("sync")
+	t.Logf("bytes a log: %d", (m.heap()-before)/m.logs)
+	m.saveEpochs(0)
 	for range 3 {
-		appendAll(s)
+		inParallel(m.logs, func(i int) { fill(t, m.log(i), 1, 1000) })
+		m.done("append 1 KB to each")
+		commit(t, m.s)
+		m.done("sync")
 	}
-	t.Logf("bytes a log that was written: %d", int(heap()-before)/logs)
-	abandon(t, s)
-	s = nil
-	phase = time.Now()
-	before = heap()
-	s = start()
-	t.Logf("bytes a log after a restart: %d", int(heap()-before)/logs)
-	epochs(s, 1)
-	inParallel(logs, func(i int) { require.Len(t, readAll(t, s.Log(id(i))), 3) })
-	lap("read all")
-	require.NoError(t, s.Close())
-	lap("close")
-	s = start()
+	t.Logf("bytes a log that was written: %d", (m.heap()-before)/m.logs)
+	abandon(t, m.s)
+	m.s, m.lap = nil, time.Now()
+	before = m.heap()
+	m.start()
+	t.Logf("bytes a log after a restart: %d", (m.heap()-before)/m.logs)
+	m.saveEpochs(1)
+	inParallel(m.logs, func(i int) { require.Len(t, readAll(t, m.log(i)), 3) })
+	m.done("read all")
+	require.NoError(t, m.s.Close())
+	m.done("close")
+	m.start()
 	var ids []core.Partition
-	for i := range logs {
-		ids = append(ids, id(i))
+	for i := range m.logs {
+		ids = append(ids, m.id(i))
 	}
-	require.NoError(t, s.DeleteLogs(ids...))
-	lap("delete all")
-	require.NoError(t, s.Close())
+	require.NoError(t, m.s.DeleteLogs(ids...))
+	m.done("delete all")
+	require.NoError(t, m.s.Close())
+}
+
+type measure struct {
+	*testing.T
+	fs   disk.FS
+	s    *Store
+	logs int
+	lap  time.Time
+}
+
+func (m *measure) id(i int) core.Partition {
+	return core.Partition{Topic: core.TopicID{5}, Index: int32(i)}
+}
+
+func (m *measure) log(i int) *Log { return m.s.Log(m.id(i)) }
+
+func (m *measure) done(what string) {
+	m.Logf("%-30s %v", what, time.Since(m.lap).Round(time.Millisecond))
+	m.lap = time.Now()
+}
+
+func (m *measure) heap() int {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int(s.HeapInuse)
+}
+
+func (m *measure) start() {
+	var err error
+	m.s, err = Open(m.fs, Options{ForEach: inParallel})
+	require.NoError(m, err)
+	m.done("open")
+	inParallel(m.logs, func(i int) {
+		_, _, err := m.s.OpenLog(m.id(i), "many", log.Config{FlushMessages: 1})
+		require.NoError(m, err)
+	})
+	m.done("open logs")
+}
+
+func (m *measure) saveEpochs(epoch int32) {
+	for i := range m.logs {
+		require.NoError(m, m.log(i).SaveEpochs([]log.EpochStart{{Epoch: epoch, Start: 0}}))
+	}
+	commit(m, m.s)
+	m.done("save epochs, sync")
 }
