@@ -38,6 +38,17 @@ const (
 	leaderOnly        // acks=1
 )
 
+// producerKind is the kind of a process: half are idempotent. In a cluster acks=1 promises nothing that could be checked.
+func producerKind(process int, o options) int {
+	switch {
+	case process%2 == 0:
+		return idempotent
+	case process == 3 && o.brokers <= 1:
+		return leaderOnly
+	}
+	return plain
+}
+
 func newProducer(r *recorder, process, kind int, o options, seeds []string) (*producer, error) {
 	p := &producer{r: r, process: process, partitions: o.partitions, rate: o.rate, acks: linearizability.All,
 		slots: make(chan struct{}, 200), stopped: make(chan struct{}), ended: make(chan struct{}), rng: rand.New(rand.NewPCG(o.seed, uint64(process)))}
@@ -45,6 +56,10 @@ func newProducer(r *recorder, process, kind int, o options, seeds []string) (*pr
 		kgo.ProducerLinger(time.Duration(p.rng.IntN(4))*time.Millisecond), kgo.UnknownTopicRetries(-1))
 	if kind != idempotent {
 		opts = append(opts, kgo.DisableIdempotentWrite(), kgo.RecordRetries(0), kgo.MaxProduceRequestsInflightPerBroker(1))
+	}
+	if o.brokers > 1 && kind == plain {
+		// In a cluster these see soonest that a partition takes writes again: they wait for no frozen broker.
+		opts = append(opts, kgo.ProduceRequestTimeout(probePatience), kgo.RequestTimeoutOverhead(probePatience))
 	}
 	if kind == leaderOnly {
 		p.acks = 1
@@ -63,6 +78,9 @@ func clientOptions(seeds []string) []kgo.Opt {
 		kgo.DialTimeout(time.Second), kgo.RequestTimeoutOverhead(3 * time.Second),
 	}
 }
+
+// probePatience is how long a plain producer of a cluster's load waits for an answer, and as long again.
+const probePatience = 300 * time.Millisecond
 
 // stop makes run end.
 func (p *producer) stop() { close(p.stopped) }

@@ -27,6 +27,9 @@ type options struct {
 	deletes                             bool
 	binary, dir                         string
 	seed                                uint64
+
+	brokers int  // more than one are a cluster (cluster_run.go)
+	verbose bool // the brokers log at level debug
 }
 
 const topic = "jepsen"
@@ -62,23 +65,15 @@ func run(o options) (s summary, err error) {
 			return s, fmt.Errorf("no fault %q", f)
 		}
 	}
-	keep := o.dir != ""
-	if !keep {
-		if o.dir, err = os.MkdirTemp("", "jepsen-"); err != nil {
-			return s, err
-		}
-		defer func() {
-			if !keep {
-				os.RemoveAll(o.dir)
-			}
-		}()
+	keep, err := o.prepare()
+	if err != nil {
+		return s, err
 	}
-	if o.binary == "" {
-		o.binary = filepath.Join(o.dir, "lockstep")
-		if err := build(o.binary); err != nil {
-			return s, err
+	defer func() {
+		if !keep {
+			os.RemoveAll(o.dir)
 		}
-	}
+	}()
 	h, s, err := torment(o)
 	if err != nil {
 		keep = true
@@ -93,6 +88,21 @@ func run(o options) (s summary, err error) {
 		return s, errors.Join(fmt.Errorf("%s\n(see %s)", s, o.dir), save(h, &s.report, o.dir))
 	}
 	return s, nil
+}
+
+// prepare makes the directory and the binary where none were given, and says whether the directory is the caller's.
+func (o *options) prepare() (keep bool, err error) {
+	keep = o.dir != ""
+	if !keep {
+		if o.dir, err = os.MkdirTemp("", "jepsen-"); err != nil {
+			return false, err
+		}
+	}
+	if o.binary != "" {
+		return keep, nil
+	}
+	o.binary = filepath.Join(o.dir, "lockstep")
+	return keep, build(o.binary)
 }
 
 // build builds the broker's binary.
@@ -214,7 +224,7 @@ func makeTopic(o options, seed string) (id [16]byte, err error) {
 	defer cancel()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = topic, int32(o.partitions), 1
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = topic, int32(o.partitions), int16(max(1, o.brokers))
 	// Small segments, so that kills meet rolls.
 	rc := kmsg.NewCreateTopicsRequestTopicConfig()
 	rc.Name, rc.Value = "segment.bytes", kmsg.StringPtr("262144")
@@ -252,14 +262,7 @@ func (l *load) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	for i := range l.o.producers {
-		kind := idempotent
-		if i%2 == 1 {
-			kind = plain
-		}
-		if i == 3 {
-			kind = leaderOnly
-		}
-		p, err := newProducer(l.r, i, kind, l.o, l.seeds)
+		p, err := newProducer(l.r, i, producerKind(i, l.o), l.o, l.seeds)
 		if err != nil {
 			return err
 		}
