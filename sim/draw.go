@@ -32,6 +32,7 @@ func drawBroker(c *seed.Stream) BrokerPlan {
 	if c.Chance(300) {
 		b.Settings = append(b.Settings, Setting{"max.incremental.fetch.session.cache.slots", itoa(c.Intn(3))})
 	}
+	b.Settings = append(b.Settings, Setting{"log.retention.check.interval.ms", itoa(int(c.Skewed(50, 5000)))})
 	return b
 }
 
@@ -65,6 +66,12 @@ func drawTopics(p *Plan, c seed.Stream) {
 		}
 		if c.Chance(150) {
 			t.Settings = append(t.Settings, Setting{"message.timestamp.type", "LogAppendTime"})
+		}
+		if c.Chance(100) {
+			set("retention.bytes", c.Skewed(1000, 200_000))
+		}
+		if c.Chance(100) {
+			set("retention.ms", c.Skewed(100, 20_000))
 		}
 		p.Topics = append(p.Topics, t)
 	}
@@ -226,7 +233,9 @@ func crashRule(p *Plan, c *seed.Stream, effect simdisk.Effect) Fault {
 	case 2:
 		f.Rule.Op = simdisk.OpRename | simdisk.OpRemove | simdisk.OpSyncDir | simdisk.OpOpen
 	}
-	f.Rule.Times = 0
+	if f.Rule.Times = 0; c.Chance(200) {
+		f.Rule.Times = int(c.Skewed(1, 8)) // a crash loop: each life dies in its first such call
+	}
 	return f
 }
 

@@ -60,10 +60,10 @@ func (m *misfortune) strike(h *host) bool {
 		m.count.Mattered += b2i(h.busy())
 		h.step(broker.StopRequested{})
 	case Pause:
-		if !h.up {
-			return false
+		if !h.up || w.now < h.paused {
+			return false // what waits for the end of a pause must keep its order, so the end stays where it is
 		}
-		h.paused = max(h.paused, w.now+int64(f.For)) // never earlier than it was: what waits for it keeps its order
+		h.paused = w.now + int64(f.For)
 	case DiskRule:
 		h.disk.AddRule(f.Rule) // whether it happens is counted in the end
 		return false
@@ -143,6 +143,7 @@ func (m *misfortune) reset(chance *seed.Stream) bool {
 		}
 		any = true
 		m.count.Mattered += b2i(c.flying[dialer]+c.flying[acceptor] > 0)
+		c.tear()
 		c.reset()
 	}
 	return any

@@ -49,12 +49,13 @@ type conn struct {
 	chance  seed.Stream // its own, so that one client's doings do not change another's luck
 	ends    [2]endpoint
 	lanes   [2]int
-	client  int     // index of the client that dialed it, -1 if it was a broker
-	host    *host   // that accepts
-	arrival [2]Time // when the last bytes toward each side arrive
-	flying  [2]int  // messages on their way to each side
-	dead    bool    // nothing arrives any more
-	shut    [2]bool // the side has closed, or was told
+	client  int       // index of the client that dialed it, -1 if it was a broker
+	host    *host     // that accepts
+	arrival [2]Time   // when the last bytes toward each side arrive
+	flying  [2]int    // messages on their way to each side
+	last    [2]*event // of each side, the arrival that was scheduled last; nil once it has fired
+	dead    bool      // nothing arrives any more
+	shut    [2]bool   // the side has closed, or was told
 }
 
 const (
@@ -124,6 +125,7 @@ func (c *conn) send(from int, data []byte) {
 	e := c.schedule(to, evArrive)
 	e.data = data
 	c.flying[to]++
+	c.last[to] = e
 	if w.trace != nil {
 		m := w.trace.message()
 		e.more = m
@@ -141,6 +143,18 @@ func (c *conn) close(from int) {
 		c.schedule(1-from, evClose)
 	} else {
 		c.net.forget(c)
+	}
+}
+
+// tear lets a first part of what is on its way arrive, before a reset.
+func (c *conn) tear() {
+	for side := range c.ends {
+		e := c.last[side]
+		frozen := side == acceptor && c.net.w.now < c.host.paused
+		if c.dead || c.shut[side] || frozen || c.flying[side] != 1 || e == nil || len(e.data) < 2 || c.chance.Chance(500) {
+			continue
+		}
+		c.ends[side].arrived(c, e.data[:1+c.chance.Intn(len(e.data)-1)])
 	}
 }
 
@@ -180,13 +194,18 @@ func (c *conn) fire(e *event) {
 		c.net.w.stats.fault("pause").Mattered++
 		x := c.net.w.queue.add(c.host.paused, c, e.kind)
 		x.n, x.data, x.more = e.n, e.data, e.more
+		if c.last[side] == e {
+			c.last[side] = x
+		}
 		return
 	}
 	switch e.kind {
 	case evDial:
 		c.connect(side)
 	case evArrive:
-		c.flying[side]--
+		if c.flying[side]--; c.last[side] == e {
+			c.last[side] = nil
+		}
 		if c.dead || c.shut[side] {
 			return
 		}

@@ -50,6 +50,11 @@ func (t *TopicPlan) setting(name string) string {
 	return ""
 }
 
+// retains says that old records go by themselves.
+func (t *TopicPlan) retains() bool {
+	return t.setting("retention.bytes") != "" || t.setting("retention.ms") != ""
+}
+
 // weak says that an acknowledgement is no promise against power loss: the topic does not sync before it answers.
 func (t *TopicPlan) weak() bool { v := t.setting("flush.messages"); return v != "" && v != "1" }
 

@@ -231,6 +231,9 @@ func (w *world) judge() linearizability.Report {
 			opts.Sends = false
 		}
 	}
+	for i := range w.plan.Topics {
+		opts.Retention = opts.Retention || w.plan.Topics[i].retains()
+	}
 	w.resolve()
 	h := &w.history
 	if w.harmedAtAll() {

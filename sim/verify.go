@@ -152,6 +152,11 @@ func (v *verifier) trouble(i *inspection, code int16) {
 		v.again()
 		return
 	}
+	if code == kerr.OffsetOutOfRange.Code && v.w.plan.Topics[i.topic].retains() {
+		i.stage = measuring // the start has moved since it was asked for
+		v.again()
+		return
+	}
 	if !retriable(code) {
 		v.w.fail("protocol", "%s-%d in the end: %v", v.name(i), i.partition, kerr.ErrorForCode(code))
 		return
@@ -266,7 +271,7 @@ func (w *world) truth(i *inspection) {
 	name := w.plan.Topics[i.topic].Name
 	t := w.oracle.find(name, i.partition)
 	k := linearizability.Key{Topic: name, Partition: i.partition}
-	w.history.Truth[k] = linearizability.Truth{Start: i.start, End: t.end(), Records: t.records(w)}
+	w.history.Truth[k] = linearizability.Truth{Start: max(i.start, t.start), End: t.end(), Records: t.records(w)}
 }
 
 func (v *verifier) done() bool {

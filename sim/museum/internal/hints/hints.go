@@ -22,10 +22,17 @@ const (
 	topicPrefix   = "topic-"   // a topic has this setting
 )
 
+// noAdmin is a world in which nobody makes topics.
+const noAdmin = "no-admin"
+
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
-// topic-SETTING; or several of these with | between, one of which is wanted.
+// topic-SETTING; no-admin; or several of these with | between, one of which is
+// wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
+	if before, after, ok := strings.Cut(hint, ">"); ok {
+		return Known(before) && Known(after)
+	}
 	for _, name := range strings.Split(hint, "|") {
 		if n, ok := strings.CutPrefix(name, brokersPrefix); ok {
 			if _, err := strconv.Atoi(n); err == nil {
@@ -45,7 +52,7 @@ func Known(hint string) bool {
 }
 
 var names = func() []string {
-	list := []string{darkness}
+	list := []string{darkness, noAdmin}
 	for _, kind := range []sim.FaultKind{sim.Kill, sim.PowerLoss, sim.CleanStop, sim.Pause, sim.DiskFull, sim.BitRot, sim.Reset,
 		sim.Clog, sim.SlowNet, sim.WallJump} {
 		list = append(list, dashed(kind.String()))
@@ -61,6 +68,12 @@ func dashed(s string) string { return strings.ReplaceAll(s, " ", "-") }
 // Match says whether a plan has what all hints want.
 func Match(p *sim.Plan, hints []string) bool {
 	for _, hint := range hints {
+		if before, after, ok := strings.Cut(hint, ">"); ok {
+			if !inOrder(p, strings.Split(before, "|"), strings.Split(after, "|")) {
+				return false
+			}
+			continue
+		}
 		if !slices.ContainsFunc(strings.Split(hint, "|"), func(name string) bool { return has(p, name) }) {
 			return false
 		}
@@ -68,7 +81,29 @@ func Match(p *sim.Plan, hints []string) bool {
 	return true
 }
 
+// inOrder says whether one of the faults before ends before one of the faults after comes.
+func inOrder(p *sim.Plan, before, after []string) bool {
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		if !slices.Contains(before, dashed(f.Name())) {
+			continue
+		}
+		if p.PowerLossAtEnd && slices.Contains(after, darkness) {
+			return true
+		}
+		if slices.ContainsFunc(p.Faults, func(g sim.Fault) bool {
+			return g.At > f.At+f.For && slices.Contains(after, dashed(g.Name()))
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 func has(p *sim.Plan, name string) bool {
+	if name == noAdmin {
+		return !slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Kind == sim.Admin })
+	}
 	if name == darkness {
 		return p.PowerLossAtEnd
 	}
