@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"lockstep/interop/agent"
+)
+
+// driver is how a client is installed and started.
+type driver struct {
+	name    string
+	install func(*installer) error
+	// open starts the client against a broker.
+	open func(*installer, string) (session, error)
+	// limits are what the client's own nature leaves out of records.
+	limits limits
+	// gaps are rows that the client cannot pass with any broker, with the reason.
+	gaps map[string]string
+}
+
+// limits of a client as a writer and reader of records.
+type limits struct {
+	noTimestamps  bool // it cannot set them
+	textHeaders   bool // header values are text
+	noNullHeaders bool // a header's value is never null
+	emptyKeyIsNil bool // it writes an empty key or value as null, or the other way round
+}
+
+// session is a running client.
+type session interface {
+	agent.Client
+	Close()
+}
+
+// column is one client and what came of its rows.
+type column struct {
+	driver
+	in      *installer
+	s       session
+	version string
+	missing string
+	results map[string]result
+}
+
+// result is ok when both fields are empty.
+type result struct{ gap, failure string }
+
+func (r result) String() string {
+	switch {
+	case r.failure != "":
+		return "FAIL " + r.failure
+	case r.gap != "":
+		return "gap " + r.gap
+	}
+	return "ok"
+}
+
+// gap is the error of a row that the client cannot do.
+type gap string
+
+func (g gap) Error() string { return string(g) }
+
+func (c *column) install(in *installer) error {
+	c.in = in
+	return c.driver.install(in)
+}
+
+func (c *column) start(addr string) (err error) {
+	if c.s, err = c.open(c.in, addr); err != nil {
+		return err
+	}
+	r, err := c.do(agent.Request{Op: "hello"})
+	c.version = r.Client
+	return err
+}
+
+func (c *column) stop() { c.s.Close() }
+
+// do has the client do something; the error is a *agent.Error when the client reported one, a gap when it cannot.
+func (c *column) do(q agent.Request) (agent.Response, error) {
+	return ask(c.s, q)
+}
+
+func ask(s session, q agent.Request) (agent.Response, error) {
+	r, err := s.Do(q)
+	switch {
+	case err != nil:
+		return r, err
+	case r.Gap != "":
+		return r, gap(r.Gap)
+	case r.Error != nil:
+		return r, r.Error
+	}
+	return r, nil
+}
+
+// must is do with the request named in the error.
+func (c *column) must(q agent.Request) (agent.Response, error) {
+	r, err := c.do(q)
+	if _, isGap := err.(gap); err != nil && !isGap {
+		err = fmt.Errorf("%s: %w", q.Op, err)
+	}
+	return r, err
+}
+
+// refused checks that a request fails with Kafka's error code.
+func (c *column) refused(q agent.Request, code int) error {
+	_, err := c.do(q)
+	var e *agent.Error
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s succeeded, error %d was due", q.Op, code)
+	case !errors.As(err, &e):
+		return err
+	case e.Code != code:
+		return fmt.Errorf("%s: error %d (%s) in place of %d", q.Op, e.Code, oneLine(e.Text), code)
+	}
+	return nil
+}
+
+func (c *column) check(w *world, r row) (res result) {
+	if reason := c.gaps[r.name]; reason != "" {
+		return result{gap: reason}
+	}
+	err := r.run(w, c)
+	var g gap
+	switch {
+	case err == nil:
+		return result{}
+	case errors.As(err, &g):
+		return result{gap: string(g)}
+	}
+	return result{failure: oneLine(err.Error())}
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 300 {
+		s = s[:300] + "..."
+	}
+	return s
+}
+
+// topic names a topic of this client's own.
+func (c *column) topic(what string) string {
+	return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") + "-" + what
+}

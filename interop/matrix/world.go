@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"lockstep/interop/agent"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// world is one run: the brokers, the clients, and what has been written.
+type world struct {
+	o       options
+	dir     string // of this run: binary, data, logs
+	install *installer
+	columns []*column
+	addr    string // what clients are told
+	brokers []*broker
+	ref     *kgo.Client // reads what clients wrote, to compare with
+
+	mu      sync.Mutex
+	written []writtenTopic
+}
+
+// writtenTopic is a topic of the row "produce", with what it holds by the reference client's reading.
+type writtenTopic struct {
+	by      string
+	topic   string
+	records map[int32][]agent.Record
+}
+
+func newWorld(o options) (*world, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := filepath.Abs(o.cache)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(cache, "go"), 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(cache, "install.log"))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "lockstep-interop-")
+	if err != nil {
+		return nil, err
+	}
+	agents, err := os.Create(filepath.Join(dir, "clients.log"))
+	if err != nil {
+		return nil, err
+	}
+	agentLog = agents
+	w := &world{o: o, dir: dir, install: &installer{cache: cache, root: root, once: map[string]func() error{}, log: log}}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "lockstep"), "./cmd/lockstep")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("building the broker: %w", err)
+	}
+	return w, nil
+}
+
+func (w *world) close() {
+	if w.o.keep {
+		fmt.Println("kept:", w.dir)
+		return
+	}
+	os.RemoveAll(w.dir)
+}
+
+// broker is one broker process.
+type broker struct {
+	id   int
+	args []string
+	log  string
+	cmd  *exec.Cmd
+	addr string
+}
+
+// startBrokers starts n brokers, which are the cluster from now on, and returns what stops them.
+func (w *world) startBrokers(n int, settings ...string) (func(), error) {
+	w.brokers = nil
+	ports, err := freePorts(2 * n)
+	if err != nil {
+		return nil, err
+	}
+	var voters []string
+	for i := range n {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[n+i]))
+	}
+	var addrs []string
+	for i := range n {
+		b := &broker{id: i + 1, addr: fmt.Sprintf("127.0.0.1:%d", ports[i]), log: filepath.Join(w.dir, fmt.Sprintf("broker-%d-of-%d.log", i+1, n))}
+		b.args = []string{"broker", "--id", fmt.Sprint(b.id), "--data", filepath.Join(w.dir, fmt.Sprintf("data-%d-of-%d", i+1, n)), "--listen", b.addr,
+			"--peer-listen", fmt.Sprintf("127.0.0.1:%d", ports[n+i]), "--http", "", "-o", "auto.create.topics.enable=false",
+			"-o", "group.initial.rebalance.delay.ms=0"}
+		if n > 1 {
+			b.args = append(b.args, "--voters", strings.Join(voters, ","))
+		}
+		for _, s := range settings {
+			b.args = append(b.args, "-o", s)
+		}
+		w.brokers = append(w.brokers, b)
+		addrs = append(addrs, b.addr)
+	}
+	w.addr = strings.Join(addrs, ",")
+	// All start before any is waited for: a quorum needs its majority.
+	var waits []func() error
+	for _, b := range w.brokers {
+		wait, err := w.startBroker(b)
+		if err != nil {
+			return nil, err
+		}
+		waits = append(waits, wait)
+	}
+	for _, wait := range waits {
+		if err := wait(); err != nil {
+			return nil, err
+		}
+	}
+	w.ref, err = kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	return func() {
+		w.ref.Close()
+		for _, b := range w.brokers {
+			b.stop()
+		}
+	}, err
+}
+
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// startBroker starts a broker's process and returns what waits for its word that it is ready.
+func (w *world) startBroker(b *broker) (wait func() error, err error) {
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	b.cmd = exec.Command(filepath.Join(w.dir, "lockstep"), b.args...)
+	b.cmd.Stderr = log
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := b.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ready := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(out).ReadString('\n')
+		ready <- err
+	}()
+	return func() error {
+		select {
+		case err := <-ready:
+			if err != nil {
+				text, _ := os.ReadFile(b.log)
+				return fmt.Errorf("broker %d ended: %s", b.id, oneLine(string(text)))
+			}
+			return nil
+		case <-time.After(60 * time.Second):
+			return fmt.Errorf("broker %d is not ready after 60 s", b.id)
+		}
+	}, nil
+}
+
+// kill ends a broker as kill -9 does.
+func (b *broker) kill() {
+	_ = b.cmd.Process.Kill()
+	_ = b.cmd.Wait()
+}
+
+func (b *broker) stop() {
+	_ = b.cmd.Process.Signal(syscall.SIGTERM)
+	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = b.cmd.Wait()
+}
+
+// readAll is the reference's reading of count records of a partition, from an offset.
+func (w *world) readAll(topic string, partition int32, from int64, count int) ([]agent.Record, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	w.ref.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
+	defer w.ref.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
+	var rs []agent.Record
+	for len(rs) < count {
+		f := w.ref.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			return rs, fmt.Errorf("%s-%d: %d of %d records: %w", topic, partition, len(rs), count, err)
+		}
+		f.EachRecord(func(k *kgo.Record) {
+			if k.Topic != topic || k.Partition != partition {
+				return
+			}
+			r := agent.Record{Partition: k.Partition, Offset: k.Offset, Timestamp: k.Timestamp.UnixMilli(), Key: k.Key, Value: k.Value}
+			for _, h := range k.Headers {
+				r.Headers = append(r.Headers, agent.Header{Key: h.Key, Value: h.Value})
+			}
+			rs = append(rs, r)
+		})
+	}
+	return rs, nil
+}
+
+// await repeats a check until it holds, or until the time is up and its last error is returned.
+func await(limit time.Duration, check func() error) error {
+	until := time.Now().Add(limit)
+	for {
+		err := check()
+		var g gap
+		if err == nil || errors.As(err, &g) || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
