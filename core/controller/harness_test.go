@@ -97,6 +97,7 @@ func (c *cluster) depose(next, keep int) {
 	c.truncate(c.done + keep)
 	c.leader = next
 	c.apply(len(c.log))
+	c.tellCommitted()
 	c.lead(next)
 }
 
@@ -113,7 +114,20 @@ func (c *cluster) commit() { c.commitTo(len(c.log)) }
 func (c *cluster) commitTo(end int) {
 	c.t.Helper()
 	c.apply(end)
+	c.tellCommitted()
 	c.run(func(ctl *Controller, out *Out) { ctl.Committed(c.now, int64(c.done), out) })
+}
+
+// tellCommitted tells the members that do not lead, as a broker does whether its controller is active or not.
+func (c *cluster) tellCommitted() {
+	for i, m := range c.members {
+		if i != c.leader {
+			var out Out
+			m.Committed(c.now, int64(c.done), &out)
+			require.Empty(c.t, out.Records)
+			c.collect(&out)
+		}
+	}
 }
 
 func (c *cluster) apply(end int) {

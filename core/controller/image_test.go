@@ -96,6 +96,19 @@ func TestDeltas(t *testing.T) {
 	require.EqualValues(t, 8, im.Next())
 }
 
+// A broker epoch is never given out twice, though the broker that had it, and the log that says so, are gone.
+func TestSnapshotKeepsTheLastBrokerEpoch(t *testing.T) {
+	im := NewImage()
+	apply(t, im, &RegisterBrokerRecord{Broker{ID: 1, Epoch: 3}}, &RegisterBrokerRecord{Broker{ID: 2, Epoch: 9}}, &UnregisterBrokerRecord{2, 9})
+	again := NewImage()
+	for _, r := range im.Snapshot() {
+		_, err := again.Apply(0, r)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 9, again.lastEpoch)
+	require.EqualValues(t, 9, again.Clone().lastEpoch)
+}
+
 func bigImage(t require.TestingT, topics, partitions int) *Image {
 	im := NewImage()
 	for i := range topics {

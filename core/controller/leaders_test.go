@@ -237,6 +237,20 @@ func TestUncleanElectionOnlyWhenAllowed(t *testing.T) {
 	})
 }
 
+// After an unclean election nobody is eligible who was before: their logs go another way than the leader's.
+func TestUncleanElectionForgetsTheEligible(t *testing.T) {
+	c := threeBrokers(t)
+	p := c.create("t", assigned([]int32{1, 2, 3}), configured("min.insync.replicas", "2"))
+	c.alter(c.proposal(p, 1, 2))
+	c.live(3*time.Second, 1, 3)
+	c.live(3*time.Second, 3)
+	require.Equal(t, "leader -1 isr [] elr [2 1]", c.state(p))
+	require.Zero(t, c.elect("t", 1))
+	require.Equal(t, "leader 3 isr [3] recovering", c.state(p))
+	c.live(3*time.Second, 1, 2)
+	require.Equal(t, "leader -1 isr [] elr [3] recovering", c.state(p))
+}
+
 // elect asks for an election of the topic's first partition and returns the error code.
 func (c *cluster) elect(topic string, kind int8) int16 {
 	c.t.Helper()
