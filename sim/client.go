@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"lockstep/core/record"
 	"lockstep/net/kafka"
 	"lockstep/sim/seed"
 
@@ -37,7 +36,6 @@ const (
 	evWork  uint8 = iota + 32 // think time is over
 	evRetry                   // a pause before another try is over
 	evDue                     // the oldest request of a wire is due
-	evRedial
 )
 
 func (c *clientBase) base() *clientBase { return c }
@@ -114,7 +112,6 @@ type wire struct {
 	waiting []pendingCall
 	next    int32
 	timer   *event
-	closeAt bool
 }
 
 // pendingCall is a request that waits for the connection to open.
@@ -390,5 +387,3 @@ func readValue(p []byte) (int64, bool) {
 	}
 	return v, true
 }
-
-var noCodec record.Decompressor // worlds send what needs none, but where a plan says so

@@ -111,6 +111,3 @@ func (c Cut) Apply(p *Plan) *Plan {
 	q.PowerLossAtEnd = p.PowerLossAtEnd && !c.NoDarkness
 	return &q
 }
-
-// size is about how much there is to look at: faults, and operations of clients.
-func size(p *Plan, ops int64) int64 { return int64(len(p.Faults))*10 + ops + b2i(p.PowerLossAtEnd)*10 }

@@ -38,7 +38,6 @@ type host struct {
 	wallOff int64
 	origin  Time // of this life's monotonic clock
 	restart *event
-	stops   int // processes that ended by themselves with an error, one after another
 
 	store     *segment.Store
 	core      *broker.Broker
@@ -287,7 +286,6 @@ func (h *host) carry(e broker.Effect) {
 		}
 	case broker.Ready:
 		h.ready, h.serving = true, true
-		h.stops = 0
 		h.w.event(h.lane, "ready", "")
 	case broker.Stop:
 		h.stop(e.Err)
@@ -333,7 +331,6 @@ func (h *host) ended(err error) {
 		h.gone()
 		h.disk.Unmount()
 	} else {
-		h.stops++
 		h.w.stats.ErrorStops++
 		h.gone()
 		h.disk.Kill()

@@ -31,6 +31,8 @@ type pictureEvent struct {
 	Msg  uint64  `json:"m,omitempty"`
 	To   int     `json:"o,omitempty"`
 	Text string  `json:"x,omitempty"`
+	Log  string  `json:"g,omitempty"`
+	End  int64   `json:"e,omitempty"`
 }
 
 // WriteHTML writes the trace as a space-time diagram: a lane for each broker and client, messages as arrows,
@@ -46,7 +48,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	p.Events = make([]pictureEvent, len(r.Trace.Entries))
 	for i := range r.Trace.Entries {
 		e := &r.Trace.Entries[i]
-		p.Events[i] = pictureEvent{float64(e.At) / 1e9, e.Lane, e.Kind, e.Msg, e.To, e.Text}
+		p.Events[i] = pictureEvent{float64(e.At) / 1e9, e.Lane, e.Kind, e.Msg, e.To, e.Text, e.Log, e.End}
 	}
 	data, err := json.Marshal(p) // it escapes what could end the script
 	if err != nil {

@@ -245,8 +245,11 @@ func (o *oracle) show(h *host, t *truth, hw int64) {
 		h.w.fail("watermark fell", "%s: high watermark %d was shown, and then %d", t.name(), t.shown, hw)
 	case hw > t.durable && !t.weak && hw > t.start && !h.harmed(t.name()):
 		h.w.fail("uncommitted shown", "%s: high watermark %d is shown; durable is up to %d", t.name(), hw, t.durable)
-	default:
-		t.shown = max(t.shown, hw)
+	case hw > t.shown:
+		t.shown = hw
+		if h.w.trace != nil {
+			h.w.trace.add(Entry{At: h.w.now, Lane: h.lane, Kind: "watermark", Text: fmt.Sprintf("high watermark of %s is %d", t.name(), hw), Log: t.name(), End: hw})
+		}
 	}
 }
 
@@ -343,19 +346,26 @@ func (o *oracle) label(id core.Partition) string {
 
 // remember notes the values of a batch's records, and returns which operation sent it.
 func (t *truth) remember(w *world, b record.Batch) int32 {
-	sender := int32(-1)
+	sender, left := int32(-1), b.NextOffset()-b.BaseOffset()
 	if t.id == core.MetadataPartition {
 		return sender
 	}
 	for r, err := range b.Records(&w.codecs, record.Limits{}) {
+		if err != nil {
+			break
+		}
 		v, ok := readValue(r.Value)
-		if err != nil || !ok {
+		if !ok {
 			v = linearizability.NoValue
 		}
 		if op, n := binary.Uvarint(r.Key); n > 0 {
 			sender = int32(op)
 		}
 		t.values = append(t.values, v)
+		left--
+	}
+	for ; left > 0; left-- { // a batch whose records cannot be read
+		t.values = append(t.values, linearizability.NoValue)
 	}
 	return sender
 }

@@ -23,12 +23,9 @@ type Entry struct {
 	Msg  uint64
 	To   int // of a send: the lane that it goes to
 	Text string
-	// What a picture shows of a partition, where the entry is about one.
-	Topic            string
-	Partition        int32
-	Epoch            int32
-	HighWatermark    int64
-	LogEnd, LogStart int64
+	// Of entries about one partition: its name, where its log ends or what the high watermark is (kind watermark).
+	Log string
+	End int64
 }
 
 func (t *Trace) lane(name string) int {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"lockstep/compress"
+	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/record"
 	"lockstep/disk/segment"
@@ -174,6 +175,12 @@ func describeFrame(from int, data []byte) string {
 	return fmt.Sprintf("answer, %d bytes", len(data))
 }
 
+// eventOn is an entry about one log, which ends at end.
+func (h *host) eventOn(kind string, log core.Partition, end int64, text string) {
+	name := h.w.oracle.label(log)
+	h.w.trace.add(Entry{At: h.w.now, Lane: h.lane, Kind: kind, Text: fmt.Sprintf("%s (%s, end %d)", text, name, end), Log: name, End: end})
+}
+
 func (h *host) traceInput(in broker.Input) {
 	text := ""
 	switch in := in.(type) {
@@ -182,11 +189,14 @@ func (h *host) traceInput(in broker.Input) {
 	case broker.Request:
 		text = kmsg.NameForKey(in.Msg.Key()) + " from " + in.Client.ID
 	case broker.LogOpened:
-		text = fmt.Sprintf("log opened: %s start %d end %d clean %v err %v", h.w.oracle.label(in.Log), in.State.Start, in.State.End, in.State.Clean, in.Err)
+		h.eventOn("input", in.Log, in.State.End, fmt.Sprintf("log opened: start %d clean %v err %v", in.State.Start, in.State.Clean, in.Err))
+		return
 	case broker.Written:
-		text = fmt.Sprintf("written: %s end %d", h.w.oracle.label(in.Log), in.End)
+		h.eventOn("input", in.Log, in.End, "written")
+		return
 	case broker.Durable:
-		text = fmt.Sprintf("durable: %s end %d", h.w.oracle.label(in.Log), in.End)
+		h.eventOn("input", in.Log, in.End, "durable")
+		return
 	default:
 		text = fmt.Sprintf("%T%+v", in, in)
 	}
@@ -197,7 +207,7 @@ func (h *host) traceEffect(e broker.Effect) {
 	switch e := e.(type) {
 	case broker.Append:
 		last := e.Batches[len(e.Batches)-1]
-		h.w.event(h.lane, "effect", fmt.Sprintf("append: %s %d to %d sync %v", h.w.oracle.label(e.Log), e.Batches[0].BaseOffset(), last.NextOffset(), e.Sync))
+		h.eventOn("effect", e.Log, last.NextOffset(), fmt.Sprintf("append: from %d sync %v", e.Batches[0].BaseOffset(), e.Sync))
 	case broker.Respond:
 		h.w.event(h.lane, "effect", fmt.Sprintf("respond to %d.%d", e.Conn, e.Seq))
 	case broker.Log:
