@@ -87,6 +87,9 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		return
 	}
 	t.aside = false
+	if harmed && t.start >= t.durable {
+		must = 0 // all of it was deleted: where it ends stood only in the small files
+	}
 	if s.End < must {
 		h.w.fail("durable lost", "%s ends at %d after recovery; up to %d was synced and is not damaged", t.name(), s.End, must)
 		return
@@ -114,7 +117,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 // cut forgets batches that are not in the log any more.
 func (t *truth) cut(h *host, end int64) {
 	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].next > end })
-	if i < len(t.batches) && t.batches[i].base < end {
+	if i < len(t.batches) && t.batches[i].base < end && !h.harmed(t.name()) {
 		h.w.fail("torn", "%s ends at %d, inside the batch at %d", t.name(), end, t.batches[i].base)
 	}
 	for _, s := range t.batches[i:] {
