@@ -16,7 +16,7 @@ import (
 //
 //	create      Topic, Partitions, Config
 //	describe    Topic                               -> Partitions
-//	produce     Topic, Codec, Idempotent, Records   -> Offsets, one for each record
+//	produce     Topic, Codec, Idempotent, Records, Pause -> Offsets, one for each record
 //	read        Topic, Partition, Offset, Count     -> Records; no reset when Offset is out of range
 //	offset      Topic, Partition, Time              -> Offset; Time -1 is the end, -2 the start
 //	configs     Topic                               -> Config
@@ -40,6 +40,7 @@ type Request struct {
 	Count      int               `json:"count,omitempty"`
 	Time       int64             `json:"time,omitempty"` // milliseconds since 1970
 	Codec      string            `json:"codec,omitempty"`
+	Pause      int               `json:"pause,omitempty"` // of produce: one record at a time, so many milliseconds after each
 	Idempotent bool              `json:"idempotent,omitempty"`
 	Records    []Record          `json:"records,omitempty"`
 	Config     map[string]string `json:"config,omitempty"`

@@ -46,11 +46,11 @@ func main() {
 
 func (c *client) open(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.UnknownTopicRetries(1), kgo.RecordDeliveryTimeout(30 * time.Second)}, opts...)...)
+		kgo.UnknownTopicRetries(3)}, opts...)...)
 }
 
 func (c *client) Do(q agent.Request) (r agent.Response, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	switch q.Op {
 	case "hello":
@@ -105,8 +105,16 @@ func (c *client) produce(ctx context.Context, q agent.Request) (r agent.Response
 		}
 		recs = append(recs, k)
 	}
-	if err := cl.ProduceSync(ctx, recs...).FirstErr(); err != nil {
-		return r, err
+	for step := recs; len(step) > 0; {
+		n := len(step)
+		if q.Pause > 0 {
+			n = 1
+		}
+		if err := cl.ProduceSync(ctx, step[:n]...).FirstErr(); err != nil {
+			return r, err
+		}
+		step = step[n:]
+		time.Sleep(time.Duration(q.Pause) * time.Millisecond)
 	}
 	for _, k := range recs {
 		r.Offsets = append(r.Offsets, k.Offset)
@@ -276,7 +284,12 @@ func (c *client) join(q agent.Request) error {
 	}
 	cl, err := kgo.NewClient(kgo.WithContext(m.ctx), kgo.SeedBrokers(c.bootstrap), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
-		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),
+		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsLost(change(false)), kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.OnPartitionsRevoked(func(ctx context.Context, cl *kgo.Client, ps map[string][]int32) {
+			// Who sets this callback has to commit in it.
+			_ = cl.CommitUncommittedOffsets(ctx)
+			change(false)(ctx, cl, ps)
+		}),
 		kgo.AutoCommitInterval(200*time.Millisecond))
 	if err != nil {
 		return err

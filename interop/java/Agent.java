@@ -31,6 +31,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Partitioner;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -70,7 +71,8 @@ public class Agent {
                 Throwable cause = t instanceof ExecutionException && t.getCause() != null ? t.getCause() : t;
                 answer = JSON.createObjectNode();
                 ObjectNode error = answer.putObject("error");
-                int code = Errors.forException(cause).code();
+                // The consumer's own exception is not among the protocol's.
+                int code = cause instanceof OffsetOutOfRangeException ? 1 : Errors.forException(cause).code();
                 error.put("code", code == 0 ? -1 : code);
                 error.put("text", cause.getClass().getSimpleName() + ": " + cause.getMessage());
             }
@@ -139,6 +141,10 @@ public class Agent {
                 Long time = r.get("timestamp").asLong() == 0 ? null : (Long) r.get("timestamp").asLong();
                 sent.add(p.send(new ProducerRecord<>(q.get("topic").asText(), r.get("partition").asInt(), time, bytes(r.get("key")),
                     bytes(r.get("value")), headers)));
+                if (q.path("pause").asInt() > 0) {
+                    sent.get(sent.size() - 1).get();
+                    Thread.sleep(q.path("pause").asInt());
+                }
             }
             p.flush();
             ArrayNode offsets = a.putArray("offsets");
@@ -316,11 +322,8 @@ public class Agent {
 
     /** Ends a tool where it would end the process. */
     static class Exited extends Error {
-        final int status;
-
-        Exited(int status, String message) {
-            super(message);
-            this.status = status;
+        Exited() {
+            super(null, null, false, false);
         }
     }
 
@@ -331,8 +334,18 @@ public class Agent {
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         PrintStream out = System.out, err = System.err, to = new PrintStream(printed, true, StandardCharsets.UTF_8);
         InputStream in = System.in;
+        // Tools that catch everything would end again: the first end counts, with what was printed before it.
+        int[] ended = {-1, 0};
         Exit.Procedure end = (status, message) -> {
-            throw new Exited(status, message);
+            if (ended[0] < 0) {
+                if (message != null) {
+                    to.println(message);
+                }
+                to.flush();
+                ended[0] = status;
+                ended[1] = printed.size();
+            }
+            throw new Exited();
         };
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
@@ -344,10 +357,7 @@ public class Agent {
             Class.forName("org.apache.kafka.tools." + q.get("class").asText()).getMethod("main", String[].class)
                 .invoke(null, (Object) args.toArray(new String[0]));
         } catch (java.lang.reflect.InvocationTargetException e) {
-            if (e.getCause() instanceof Exited x) {
-                status = x.status;
-                to.println(x.getMessage() == null ? "" : x.getMessage());
-            } else {
+            if (!(e.getCause() instanceof Exited)) {
                 status = 1;
                 e.getCause().printStackTrace(to);
             }
@@ -358,6 +368,7 @@ public class Agent {
             System.setIn(in);
         }
         // Records can hold any byte: each becomes the character of its number.
-        a.put("output", printed.toString(StandardCharsets.ISO_8859_1)).put("exit", status);
+        String text = printed.toString(StandardCharsets.ISO_8859_1);
+        a.put("output", ended[0] < 0 ? text : text.substring(0, ended[1])).put("exit", ended[0] < 0 ? status : ended[0]);
     }
 }

@@ -24,8 +24,9 @@ type driver struct {
 type limits struct {
 	noTimestamps  bool // it cannot set them
 	textHeaders   bool // header values are text
-	noNullHeaders bool // a header's value is never null
-	emptyKeyIsNil bool // it writes an empty key or value as null, or the other way round
+	noNullHeaders bool // it cannot write a header whose value is null
+	noMetadata    bool // it commits offsets without metadata
+	emptyIsNull   bool // it makes no difference between an empty key or value and null
 }
 
 // session is a running client.
@@ -42,6 +43,7 @@ type column struct {
 	version string
 	missing string
 	results map[string]result
+	broken  bool
 }
 
 // result is ok when both fields are empty.
@@ -80,7 +82,10 @@ func (c *column) stop() { c.s.Close() }
 
 // do has the client do something; the error is a *agent.Error when the client reported one, a gap when it cannot.
 func (c *column) do(q agent.Request) (agent.Response, error) {
-	return ask(c.s, q)
+	r, err := ask(c.s, q)
+	var lost *lostError
+	c.broken = errors.As(err, &lost)
+	return r, err
 }
 
 func ask(s session, q agent.Request) (agent.Response, error) {
@@ -125,6 +130,13 @@ func (c *column) check(w *world, r row) (res result) {
 		return result{gap: reason}
 	}
 	err := r.run(w, c)
+	if c.broken {
+		// The process ended or hung; the next row gets a new one.
+		c.stop()
+		if e := c.start(w.addr); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
 	var g gap
 	switch {
 	case err == nil:

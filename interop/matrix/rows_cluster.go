@@ -1,3 +1,154 @@
 package main
 
-var clusterRows []row
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/interop/agent"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+var clusterRows = []row{{"three brokers, leader killed", leaderKilled}}
+
+const (
+	clusterPartitions = 3
+	clusterRecords    = 60
+)
+
+// leaderKilled writes one record after another through one producer while a member of a group reads, and kills the broker
+// that leads the first partition in the middle. Every record is acknowledged, stored, and read by the member; once each
+// where the producer is idempotent.
+func leaderKilled(w *world, c *column) error {
+	topic := c.topic("failover")
+	if err := w.create(agent.Request{Topic: topic, Partitions: clusterPartitions}); err != nil {
+		return err
+	}
+	var member session
+	if _, library := c.s.(*process); library {
+		g := &group{w: w, c: c, join: agent.Request{Op: "join", Topic: topic, Group: topic, Protocol: "classic"}}
+		defer g.close()
+		if err := g.add(); err != nil {
+			return err
+		}
+		member = g.members[0]
+	}
+	victim, err := w.leader(topic, 0)
+	if err != nil {
+		return err
+	}
+	killed := time.AfterFunc(time.Second, victim.kill)
+	defer w.revive(victim, killed, topic)
+	idempotent, err := producePaced(c, topic)
+	if err != nil {
+		return err
+	}
+	if killed.Stop() {
+		return errors.New("all was written before the leader was killed")
+	}
+	stored, err := w.storedOnce(topic, idempotent)
+	if err != nil || member == nil {
+		return err
+	}
+	return await(60*time.Second, func() error {
+		r, err := ask(member, agent.Request{Op: "status"})
+		if err != nil {
+			return err
+		}
+		for p, n := range stored {
+			seen := map[int64]bool{}
+			for _, o := range r.Consumed[p] {
+				seen[o] = true
+			}
+			if len(seen) != n {
+				return fmt.Errorf("the member of the group has read %d of %d records of partition %d", len(seen), n, p)
+			}
+		}
+		return nil
+	})
+}
+
+// producePaced writes as an idempotent producer where the client has one.
+func producePaced(c *column, topic string) (idempotent bool, err error) {
+	q := agent.Request{Op: "produce", Topic: topic, Codec: "none", Idempotent: true, Pause: 40}
+	for i := range clusterRecords {
+		q.Records = append(q.Records, agent.Record{Partition: int32(i % clusterPartitions), Value: []byte(fmt.Sprint("record ", i))})
+	}
+	_, err = c.must(q)
+	if _, isGap := err.(gap); isGap {
+		q.Idempotent = false
+		_, err = c.must(q)
+	}
+	return q.Idempotent, err
+}
+
+// storedOnce checks that each record is stored, and returns how many there are in each partition.
+func (w *world) storedOnce(topic string, once bool) (map[int32]int, error) {
+	ends, err := w.ends(topic)
+	if err != nil {
+		return nil, err
+	}
+	counts, times := map[int32]int{}, map[string]int{}
+	for p, end := range ends {
+		rs, err := w.readAll(topic, p, 0, int(end))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rs {
+			times[string(bytes.TrimSpace(r.Value))]++
+		}
+		counts[p] = len(rs)
+	}
+	for i := range clusterRecords {
+		switch n := times[fmt.Sprint("record ", i)]; {
+		case n == 0:
+			return nil, fmt.Errorf("record %d was acknowledged and is not stored", i)
+		case n > 1 && once:
+			return nil, fmt.Errorf("record %d of an idempotent producer is stored %d times", i, n)
+		}
+	}
+	return counts, nil
+}
+
+// leader finds the broker that leads a partition.
+func (w *world) leader(topic string, p int32) (*broker, error) {
+	adm, ctx, cancel := w.adm()
+	defer cancel()
+	topics, err := adm.ListTopics(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range w.brokers {
+		if int32(b.id) == topics[topic].Partitions[p].Leader {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("%s-%d has no leader", topic, p)
+}
+
+// revive starts a killed broker again and waits until all replicas are in sync.
+func (w *world) revive(b *broker, killed *time.Timer, topic string) {
+	if !killed.Stop() {
+		_ = b.cmd.Wait() // does nothing when kill has waited
+		if wait, err := w.startBroker(b); err == nil {
+			_ = wait()
+		}
+	}
+	_ = await(30*time.Second, func() error {
+		adm, ctx, cancel := w.adm()
+		defer cancel()
+		topics, err := adm.ListTopics(ctx, topic)
+		if err != nil {
+			return err
+		}
+		var late error
+		topics.EachPartition(func(d kadm.PartitionDetail) {
+			if len(d.ISR) < len(w.brokers) {
+				late = fmt.Errorf("partition %d has %d replicas in sync", d.Partition, len(d.ISR))
+			}
+		})
+		return late
+	})
+}

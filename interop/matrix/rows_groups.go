@@ -31,6 +31,9 @@ func commitAndRead(w *world, c *column) error {
 	if err != nil {
 		return err
 	}
+	if c.limits.noMetadata {
+		q.Metadata = ""
+	}
 	if r.Offset != 7 || r.Metadata != q.Metadata {
 		return fmt.Errorf("committed 7 with %q, read back %d with %q", q.Metadata, r.Offset, r.Metadata)
 	}

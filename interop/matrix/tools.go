@@ -35,7 +35,9 @@ func (t *tools) Close() {
 // toolErrors are the exceptions that tools print for the errors that rows ask for.
 var toolErrors = map[string]int{"UnknownTopicOrPartitionException": unknownTopicOrPartition, "TopicExistsException": topicAlreadyExists,
 	"InvalidConfigurationException": invalidConfig, "InvalidPartitionsException": invalidPartitions, "RecordTooLargeException": messageTooLarge,
-	"OffsetOutOfRangeException": offsetOutOfRange}
+	"OffsetOutOfRangeException": offsetOutOfRange,
+	// Of some errors the tools print the broker's text only.
+	"already exists.": topicAlreadyExists, "would not be an increase": invalidPartitions, "Invalid value ": invalidConfig}
 
 // tool runs one and returns what it printed; an error that it printed is an *agent.Error.
 func (t *tools) tool(class, input string, args ...string) (string, error) {
@@ -92,6 +94,9 @@ func (t *tools) Do(q agent.Request) (r agent.Response, err error) {
 	case "trim":
 		return t.trim(q)
 	case "produce":
+		if q.Pause > 0 {
+			return agent.Gap("a process for each call, so nothing is under way when a broker dies")
+		}
 		return t.produce(q)
 	case "read":
 		return t.read(q)

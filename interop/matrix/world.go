@@ -107,7 +107,8 @@ func (w *world) startBrokers(n int, settings ...string) (func(), error) {
 		b := &broker{id: i + 1, addr: fmt.Sprintf("127.0.0.1:%d", ports[i]), log: filepath.Join(w.dir, fmt.Sprintf("broker-%d-of-%d.log", i+1, n))}
 		b.args = []string{"broker", "--id", fmt.Sprint(b.id), "--data", filepath.Join(w.dir, fmt.Sprintf("data-%d-of-%d", i+1, n)), "--listen", b.addr,
 			"--peer-listen", fmt.Sprintf("127.0.0.1:%d", ports[n+i]), "--http", "", "-o", "auto.create.topics.enable=false",
-			"-o", "group.initial.rebalance.delay.ms=0"}
+			"-o", "group.initial.rebalance.delay.ms=0", "-o", "group.consumer.session.timeout.ms=6000",
+			"-o", "group.consumer.heartbeat.interval.ms=500"}
 		if n > 1 {
 			b.args = append(b.args, "--voters", strings.Join(voters, ","))
 		}

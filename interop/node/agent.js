@@ -80,13 +80,22 @@ const handlers = {
   }),
 
   produce: async (q) => {
-    const producer = kafka.producer({ idempotent: !!q.idempotent, retry: q.idempotent ? undefined : { retries: 2 }, allowAutoTopicCreation: false });
+    const producer = kafka.producer({ idempotent: !!q.idempotent, retry: q.pause ? { retries: 30, maxRetryTime: 1000 } : q.idempotent ? undefined : { retries: 2 }, allowAutoTopicCreation: false });
     await producer.connect();
     try {
       const messages = (q.records || []).map((r) => ({
         partition: r.partition, key: bytes(r.key), value: bytes(r.value), headers: headersIn(r.headers),
         timestamp: r.timestamp ? String(r.timestamp) : undefined,
       }));
+      if (q.pause) {
+        const offsets = [];
+        for (const m of messages) {
+          const [d] = await producer.send({ topic: q.topic, acks: -1, messages: [m] });
+          offsets.push(Number(d.baseOffset));
+          await new Promise((resolve) => setTimeout(resolve, q.pause));
+        }
+        return { offsets };
+      }
       const done = await producer.send({ topic: q.topic, acks: -1, compression: CompressionTypes[types[q.codec]], messages });
       const next = {};
       for (const d of done) next[d.partition] = Number(d.baseOffset);
@@ -147,6 +156,7 @@ const handlers = {
   grow: (q) => withAdmin((a) => a.createPartitions({ topicPartitions: [{ topic: q.topic, count: q.partitions }] }).then(() => undefined)),
 
   trim: (q) => withAdmin(async (a) => {
+    await a.fetchTopicOffsets(q.topic); // which loads the metadata that the next call wants loaded
     await a.deleteTopicRecords({ topic: q.topic, partitions: [{ partition: q.partition, offset: String(q.offset) }] });
     return handlers.offset({ topic: q.topic, partition: q.partition, time: -2 });
   }),

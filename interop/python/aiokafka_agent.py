@@ -74,8 +74,13 @@ async def do_produce(q):
                                   enable_idempotence=bool(q.get("idempotent")), acks="all", max_request_size=4000000)
     await p.start()
     try:
-        sent = [await p.send(q["topic"], partition=r["partition"], key=to_bytes(r["key"]), value=to_bytes(r["value"]),
-                             headers=headers_of(r), timestamp_ms=r["timestamp"] or None) for r in q["records"]]
+        sent = []
+        for r in q["records"]:
+            sent.append(await p.send(q["topic"], partition=r["partition"], key=to_bytes(r["key"]), value=to_bytes(r["value"]),
+                                     headers=headers_of(r), timestamp_ms=r["timestamp"] or None))
+            if q.get("pause"):
+                await sent[-1]
+                await asyncio.sleep(q["pause"] / 1000)
         return {"offsets": [(await f).offset for f in sent]}
     finally:
         await p.stop()

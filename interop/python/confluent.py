@@ -56,6 +56,9 @@ def produce(q):
             failed.append(err) if err else offsets.__setitem__(i, msg.offset())
         p.produce(q["topic"], partition=r["partition"], key=to_bytes(r["key"]), value=to_bytes(r["value"]),
                   headers=headers_of(r), timestamp=r["timestamp"], on_delivery=done)
+        if q.get("pause"):
+            p.flush(40)
+            time.sleep(q["pause"] / 1000)
     p.flush(40)
     if failed:
         raise ck.KafkaException(failed[0])

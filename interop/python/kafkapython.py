@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from base import Gap, headers_of, record, serve, to_bytes
 
-bootstrap = {"bootstrap_servers": sys.argv[1]}
+bootstrap = {"bootstrap_servers": sys.argv[1].split(",")}
 admin = None
 member = None
 
@@ -44,8 +44,13 @@ def produce(q):
     p = kafka.KafkaProducer(**bootstrap, compression_type=None if q["codec"] == "none" else q["codec"], linger_ms=20,
                             enable_idempotence=bool(q.get("idempotent")), acks="all", max_request_size=4000000, max_block_ms=20000)
     try:
-        sent = [p.send(q["topic"], partition=r["partition"], key=to_bytes(r["key"]), value=to_bytes(r["value"]),
-                       headers=headers_of(r), timestamp_ms=r["timestamp"] or None) for r in q["records"]]
+        sent = []
+        for r in q["records"]:
+            sent.append(p.send(q["topic"], partition=r["partition"], key=to_bytes(r["key"]), value=to_bytes(r["value"]),
+                               headers=headers_of(r), timestamp_ms=r["timestamp"] or None))
+            if q.get("pause"):
+                sent[-1].get(40)
+                time.sleep(q["pause"] / 1000)
         p.flush(30)
         return {"offsets": [f.get(30).offset for f in sent]}
     finally:

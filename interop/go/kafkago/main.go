@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,12 +17,14 @@ import (
 )
 
 type client struct {
-	cl     *kafka.Client
-	member *member
+	brokers []string
+	cl      *kafka.Client
+	member  *member
 }
 
 func main() {
-	agent.Serve(&client{cl: &kafka.Client{Addr: kafka.TCP(os.Args[1]), Timeout: 30 * time.Second}}, code)
+	brokers := strings.Split(os.Args[1], ",")
+	agent.Serve(&client{brokers: brokers, cl: &kafka.Client{Addr: kafka.TCP(brokers...), Timeout: 30 * time.Second}}, code)
 }
 
 func code(err error) int {
@@ -46,7 +49,7 @@ func code(err error) int {
 }
 
 func (c *client) Do(q agent.Request) (r agent.Response, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	switch q.Op {
 	case "hello":
@@ -86,7 +89,8 @@ func (c *client) produce(ctx context.Context, q agent.Request) (r agent.Response
 	offsets := make([]int64, len(q.Records))
 	w := &kafka.Writer{Addr: c.cl.Addr, Topic: q.Topic, RequiredAcks: kafka.RequireAll, Compression: codecs[q.Codec],
 		BatchBytes: 4_000_000, BatchTimeout: 20 * time.Millisecond, MaxAttempts: 2,
-		Balancer: kafka.BalancerFunc(func(m kafka.Message, _ ...int) int { return int(q.Records[m.WriterData.(int)].Partition) }),
+		Transport: &kafka.Transport{}, // with the topics of now, not those it saw seconds ago
+		Balancer:  kafka.BalancerFunc(func(m kafka.Message, _ ...int) int { return int(q.Records[m.WriterData.(int)].Partition) }),
 		Completion: func(ms []kafka.Message, _ error) {
 			for _, m := range ms {
 				offsets[m.WriterData.(int)] = m.Offset
@@ -103,7 +107,15 @@ func (c *client) produce(ctx context.Context, q agent.Request) (r agent.Response
 		}
 		ms = append(ms, m)
 	}
-	err = w.WriteMessages(ctx, ms...)
+	if q.Pause == 0 {
+		err = w.WriteMessages(ctx, ms...)
+	} else {
+		w.MaxAttempts, w.BatchTimeout = 60, time.Millisecond
+		for i := 0; i < len(ms) && err == nil; i++ {
+			err = w.WriteMessages(ctx, ms[i])
+			time.Sleep(time.Duration(q.Pause) * time.Millisecond)
+		}
+	}
 	if err = errors.Join(err, w.Close()); err != nil {
 		return r, err
 	}
@@ -112,7 +124,7 @@ func (c *client) produce(ctx context.Context, q agent.Request) (r agent.Response
 }
 
 func (c *client) read(ctx context.Context, q agent.Request) (r agent.Response, err error) {
-	rd := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{c.cl.Addr.String()}, Topic: q.Topic, Partition: int(q.Partition),
+	rd := kafka.NewReader(kafka.ReaderConfig{Brokers: c.brokers, Topic: q.Topic, Partition: int(q.Partition),
 		MaxWait: 500 * time.Millisecond, MaxBytes: 10 << 20, OffsetOutOfRangeError: true})
 	defer rd.Close()
 	if err := rd.SetOffset(q.Offset); err != nil {
@@ -254,14 +266,13 @@ func (c *client) join(q agent.Request) (r agent.Response, err error) {
 	if q.Protocol == "consumer" {
 		return agent.Gap("it has the classic protocol only")
 	}
-	brokers := []string{c.cl.Addr.String()}
-	g, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: q.Group, Brokers: brokers, Topics: []string{q.Topic},
+	g, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: q.Group, Brokers: c.brokers, Topics: []string{q.Topic},
 		SessionTimeout: 6 * time.Second, HeartbeatInterval: 500 * time.Millisecond, StartOffset: kafka.FirstOffset})
 	if err != nil {
 		return r, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	m := &member{group: g, brokers: brokers, topic: q.Topic, stop: stop, done: make(chan struct{}),
+	m := &member{group: g, brokers: c.brokers, topic: q.Topic, stop: stop, done: make(chan struct{}),
 		assigned: map[int32]bool{}, consumed: map[int32][]int64{}}
 	c.member = m
 	go func() {
@@ -286,8 +297,12 @@ func (m *member) generation(gen *kafka.Generation) {
 			_ = rd.SetOffset(a.Offset)
 			for {
 				msg, err := rd.ReadMessage(ctx)
-				if ctx.Err() != nil || err != nil {
+				if ctx.Err() != nil {
 					return
+				}
+				if err != nil {
+					time.Sleep(100 * time.Millisecond)
+					continue
 				}
 				m.mu.Lock()
 				m.consumed[int32(a.ID)] = append(m.consumed[int32(a.ID)], msg.Offset)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ type client struct {
 }
 
 func main() {
-	agent.Serve(&client{bootstrap: os.Args[1:2]}, code)
+	agent.Serve(&client{bootstrap: strings.Split(os.Args[1], ",")}, code)
 }
 
 func code(err error) int {
@@ -92,6 +93,9 @@ var codecs = map[string]sarama.CompressionCodec{"none": sarama.CompressionNone, 
 
 func (c *client) produce(q agent.Request) (r agent.Response, err error) {
 	conf := config()
+	if q.Pause > 0 {
+		conf.Metadata.Retry.Max, conf.Producer.Retry.Max, conf.Producer.Retry.Backoff = 20, 40, 250*time.Millisecond
+	}
 	conf.Producer.Compression = codecs[q.Codec]
 	if q.Idempotent {
 		conf.Producer.Idempotent, conf.Net.MaxOpenRequests = true, 1
@@ -118,7 +122,15 @@ func (c *client) produce(q agent.Request) (r agent.Response, err error) {
 		}
 		msgs = append(msgs, m)
 	}
-	if err := p.SendMessages(msgs); err != nil {
+	if q.Pause == 0 {
+		err = p.SendMessages(msgs)
+	} else {
+		for i := 0; i < len(msgs) && err == nil; i++ {
+			_, _, err = p.SendMessage(msgs[i])
+			time.Sleep(time.Duration(q.Pause) * time.Millisecond)
+		}
+	}
+	if err != nil {
 		return r, err
 	}
 	for _, m := range msgs {
@@ -223,7 +235,7 @@ func (c *client) admin(q agent.Request) (r agent.Response, err error) {
 
 func (c *client) commit(q agent.Request) error {
 	conf := config()
-	conf.Consumer.Offsets.AutoCommit.Enable = false
+	conf.Consumer.Offsets.AutoCommit.Enable, conf.Consumer.Return.Errors = false, true
 	cl, err := sarama.NewClient(c.bootstrap, conf)
 	if err != nil {
 		return err
@@ -239,11 +251,11 @@ func (c *client) commit(q agent.Request) error {
 	}
 	p.MarkOffset(q.Offset, q.Metadata)
 	m.Commit()
-	p.AsyncClose()
+	err = m.Close()
 	for e := range p.Errors() {
-		err = e.Err
+		err = errors.Join(err, e.Err)
 	}
-	return errors.Join(err, m.Close())
+	return err
 }
 
 // member is a member of a group that reads and commits in the background.
