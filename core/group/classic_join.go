@@ -25,6 +25,10 @@ func (c *Coordinator) join(g *group, q call, m *kmsg.JoinGroupRequest) {
 		c.answer(q.token, joinError(m, m.MemberID, errInvalidSessionTimeout))
 		return
 	}
+	if code := checkNames(m); code != errNone {
+		c.answer(q.token, joinError(m, "", code))
+		return
+	}
 	if g.consumer != nil && len(g.consumer.members) > 0 {
 		c.joinConsumer(g, q, m)
 		return
@@ -43,6 +47,17 @@ func (c *Coordinator) join(g *group, q call, m *kmsg.JoinGroupRequest) {
 		return
 	}
 	c.joinClassic(g, q, m)
+}
+
+// checkNames checks that what a member brings fits into a record.
+func checkNames(m *kmsg.JoinGroupRequest) int16 {
+	if tooLong(&m.MemberID, m.InstanceID) {
+		return errInvalidRequest
+	}
+	if tooLong(&m.ProtocolType) || slices.ContainsFunc(m.Protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return tooLong(&p.Name) }) {
+		return errInconsistentProtocol
+	}
+	return errNone
 }
 
 // mayJoin checks what depends on the group alone, whoever joins.
@@ -103,7 +118,7 @@ func (c *Coordinator) joinClassic(g *group, q call, m *kmsg.JoinGroupRequest) {
 func (c *Coordinator) joinUnknown(g *group, q call, m *kmsg.JoinGroupRequest) {
 	k := &g.classic
 	if m.InstanceID != nil {
-		id := *m.InstanceID + "-" + c.newID()
+		id := c.memberID(*m.InstanceID)
 		if old := k.members[k.static[*m.InstanceID]]; old != nil {
 			c.replaceStatic(g, q, m, old, id)
 			return
@@ -111,7 +126,7 @@ func (c *Coordinator) joinUnknown(g *group, q call, m *kmsg.JoinGroupRequest) {
 		c.addAndRebalance(g, q, m, id)
 		return
 	}
-	id := q.client.ID + "-" + c.newID()
+	id := c.memberID(q.client.ID)
 	if m.Version < 4 {
 		c.addAndRebalance(g, q, m, id)
 		return

@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ func TestRefusedJoins(t *testing.T) {
 		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "" }},
 		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols = nil }},
 		{errUnknownMemberID, func(r *kmsg.JoinGroupRequest) { r.MemberID = "x" }},
+		{errInvalidRequest, func(r *kmsg.JoinGroupRequest) { r.InstanceID = ptr(strings.Repeat("x", 40_000)) }},
+		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = strings.Repeat("x", 40_000) }},
 		{errUnknownMemberID, func(r *kmsg.JoinGroupRequest) { r.MemberID, r.InstanceID = "x", ptr("i") }},
 	} {
 		r := w.member("g").joinRequest()
@@ -335,4 +338,30 @@ func TestLeaveInBatches(t *testing.T) {
 	pending.id = ask[*kmsg.JoinGroupResponse](w, pending.joinRequest()).MemberID
 	require.Zero(t, pending.leave())
 	require.Equal(t, errUnknownMemberID, pending.leave())
+}
+
+func TestLongClientIDs(t *testing.T) {
+	w := newWorld(t)
+	token := w.sendAs(strings.Repeat("é", 15_000), w.member("g").joinRequest())
+	id := answerTo[*kmsg.JoinGroupResponse](w, token).MemberID
+	require.Len(t, id, 254+37, "cut between characters")
+}
+
+// A new coordinator goes on with the generation, and gives every member a full session timeout.
+func TestFailoverOfStableGroup(t *testing.T) {
+	w := newWorld(t)
+	ms := w.stable("g", 2)
+	ms[0].commit(5)
+	for range 3 {
+		w.sleep(9 * time.Second)
+		w.failover(0)
+	}
+	require.Zero(t, ms[0].heartbeat())
+	require.Zero(t, ms[1].sync().synced())
+	require.Zero(t, ms[0].commit(6))
+	w.failover(0)
+	require.EqualValues(t, 6, w.fetch("g", "t"))
+	w.sleep(11 * time.Second)
+	require.Equal(t, "Empty", w.state("g"))
+	require.Equal(t, errUnknownMemberID, ms[0].heartbeat())
 }

@@ -8,7 +8,7 @@ import (
 
 // Config is what the broker's settings say to the coordinator. Fields that are zero get Kafka's defaults.
 type Config struct {
-	Partitions int32 // of the offsets topic; fixed once it exists
+	Partitions int32 // of the offsets topic, until it is made
 
 	InitialDelay time.Duration // group.initial.rebalance.delay.ms
 	MinSession   time.Duration // group.min.session.timeout.ms

@@ -63,7 +63,7 @@ func (c *Coordinator) admitClassic(x *change, q call, m *kmsg.JoinGroupRequest) 
 		owner := k.static[*m.InstanceID]
 		switch {
 		case id == "":
-			id = *m.InstanceID + "-" + c.newID()
+			id = c.memberID(*m.InstanceID)
 			if owner != "" { // returns without its member id
 				x.replace(owner, id)
 			}
@@ -73,7 +73,7 @@ func (c *Coordinator) admitClassic(x *change, q call, m *kmsg.JoinGroupRequest) 
 			return id, errFencedInstanceID
 		}
 	} else if id == "" {
-		if id = q.client.ID + "-" + c.newID(); m.Version >= 4 {
+		if id = c.memberID(q.client.ID); m.Version >= 4 {
 			return id, errMemberIDRequired
 		}
 	}

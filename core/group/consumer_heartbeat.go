@@ -35,6 +35,8 @@ func (c *Coordinator) checkConsumer(m *kmsg.ConsumerGroupHeartbeatRequest) (int1
 	switch {
 	case m.MemberID == "" && (m.Version >= 1 || m.MemberEpoch != 0):
 		return errInvalidRequest, "MemberId can't be empty."
+	case tooLong(&m.MemberID, m.InstanceID, m.RackID, m.SubscribedTopicRegex):
+		return errInvalidRequest, "A name is too long."
 	case isEmpty(m.InstanceID):
 		return errInvalidRequest, "InstanceId can't be empty."
 	case isEmpty(m.RackID):

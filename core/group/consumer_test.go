@@ -120,6 +120,9 @@ func TestRefusedHeartbeats(t *testing.T) {
 			r.Topics = append(r.Topics, kmsg.NewConsumerGroupHeartbeatRequestTopic())
 		}},
 		{errInvalidRequest, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicNames = nil }},
+		{errInvalidRequest, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberID = strings.Repeat("x", 40_000) }},
+		{errInvalidRequest, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.InstanceID = ptr(strings.Repeat("x", 40_000)) }},
+		{errInvalidGroupID, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.Group = strings.Repeat("x", 40_000) }},
 		{errUnsupportedAssignor, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.ServerAssignor = ptr("sticky") }},
 		{errInvalidRegularExpression, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicRegex = ptr("(") }},
 		{errInvalidRegularExpression, func(r *kmsg.ConsumerGroupHeartbeatRequest) {
@@ -185,7 +188,7 @@ func TestStaticConsumers(t *testing.T) {
 
 func TestSubscriptionByPattern(t *testing.T) {
 	w := newWorld(t)
-	w.topics.create(OffsetsTopic, 50)
+	w.topics.create(OffsetsTopic, 1)
 	w.topics.create("orders-1", 2)
 	a, b := w.consumer("g"), w.consumer("g", "t")
 	a.regex = ptr("orders-[0-9]+|.*offsets")

@@ -61,7 +61,11 @@ func (c *Coordinator) settle(g *group) {
 
 // find returns the partition that a group belongs to, if it serves, or the code that says why it does not.
 func (c *Coordinator) find(id string) (*partition, int16) {
-	p := c.parts[PartitionFor(id, c.cfg.Partitions)]
+	n := c.cfg.Partitions
+	if _, made, ok := c.topics.Topic(OffsetsTopic); ok {
+		n = made // whatever the setting says since
+	}
+	p := c.parts[PartitionFor(id, n)]
 	switch {
 	case p == nil:
 		return nil, errNotCoordinator

@@ -30,6 +30,7 @@ type robot struct {
 	heard   core.Time // when the last request was sent that was answered without error
 	sent    core.Time
 	slowFor int
+	deposed bool // when it sent the commit that waits, somebody else already had the partition
 }
 
 // commitment is one offset that somebody tried to commit.
@@ -136,6 +137,7 @@ func (r *robot) step(commit bool) {
 func (r *robot) commit() {
 	r.next++
 	r.value, r.part = r.next, r.owned[0].Index
+	r.deposed = r.isDeposed(r.owned[0])
 	group, id, epoch, instance := "k", "", int32(0), (*string)(nil)
 	if r.classic != nil {
 		group, id, epoch, instance = "c", r.classic.id, r.classic.generation, r.classic.instance
@@ -149,6 +151,22 @@ func (r *robot) commit() {
 	c := &commitment{r.value, "unknown"}
 	r.tried[key] = append(r.tried[key], c)
 	r.ask(req)
+}
+
+// isDeposed says whether somebody else was given a partition since.
+func (r *robot) isDeposed(p core.Partition) bool {
+	if r.classic != nil {
+		last := int32(0)
+		for g := range int32(1000) {
+			if r.byGen[fmt.Sprint(g, "/", p.Index)] != "" {
+				last = g
+			}
+		}
+		return r.classic.generation < last
+	}
+	return slices.ContainsFunc(r.robots, func(o *robot) bool {
+		return o != r && o.consume != nil && o.now < o.heard.Add(o.session) && has(o.owned, p)
+	})
 }
 
 // take takes the answer to its request.
@@ -231,6 +249,7 @@ func (r *robot) committed(code int16) {
 		}
 		switch code {
 		case errNone:
+			require.False(r.t, r.deposed, "it had lost the partition when it sent this")
 			c.status = "acked"
 		case errNotCoordinator: // may be in the log
 		default:
@@ -304,7 +323,7 @@ func TestRandomGroups(t *testing.T) {
 			"commit":  func(t *rapid.T) { who(t).step(true) },
 			"crash":   func(t *rapid.T) { who(t).crash() },
 			"lose":    func(t *rapid.T) { who(t).abandon() },
-			"slow":    func(t *rapid.T) { who(t).slowFor = 2 },
+			"slow":    func(t *rapid.T) { who(t).slowFor = 4 },
 			"sleep":   func(t *rapid.T) { m.sleep(time.Duration(rapid.IntRange(1, 15).Draw(t, "seconds")) * time.Second) },
 			"hold":    func(*rapid.T) { m.hold = true },
 			"release": func(*rapid.T) { m.release() },

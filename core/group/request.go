@@ -1,6 +1,9 @@
 package group
 
 import (
+	"slices"
+	"strings"
+
 	"lockstep/core"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -62,10 +65,18 @@ func (c *Coordinator) Handle(now core.Time, wall core.WallMillis, token Token, c
 	}
 }
 
+// maxName bounds, in bytes, what clients name themselves and their groups: in records a string has up to 32767, and member ids
+// are made of such names.
+const maxName = 32_000
+
+func tooLong(names ...*string) bool {
+	return slices.ContainsFunc(names, func(s *string) bool { return s != nil && len(*s) > maxName })
+}
+
 // one serves a request to one group: run when the group is ready, or the answer that says why not.
 func (c *Coordinator) one(q call, m kmsg.Request, id string, failed func(code int16) kmsg.Response, run func(g *group)) {
 	p, code := c.find(id)
-	if id == "" && m.Key() != kmsg.OffsetCommit.Int16() { // Kafka's old simple consumers commit without a name
+	if len(id) > maxName || id == "" && m.Key() != kmsg.OffsetCommit.Int16() { // old simple consumers commit without a name
 		code = errInvalidGroupID
 	}
 	if code != errNone {
@@ -105,6 +116,14 @@ func (c *Coordinator) each(ids []string, alone bool, run func(i int, g *group, d
 		})
 	}
 	a.one()
+}
+
+// memberID returns a new member id that begins with a name of the client.
+func (c *Coordinator) memberID(name string) string {
+	if len(name) > 255 {
+		name = strings.ToValidUTF8(name[:255], "")
+	}
+	return name + "-" + c.newID()
 }
 
 // newID returns a random id in the form of a UUID of version 4.
