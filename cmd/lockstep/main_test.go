@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/core/config"
+	"lockstep/node"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cli runs commands against a broker of its own.
+type cli struct {
+	t    *testing.T
+	addr string
+}
+
+func startBroker(t *testing.T, data string) (*node.Node, cli) {
+	t.Helper()
+	n, err := node.Start(node.Config{
+		Settings: config.NewValues(map[string]string{"node.id": "1", "log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}),
+		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	require.NoError(t, err)
+	select {
+	case <-n.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the broker does not become ready")
+	}
+	return n, cli{t, n.Addr().String()}
+}
+
+// try runs one command line with the given standard input.
+func (c cli) try(stdin string, args ...string) (string, error) {
+	root := rootCommand()
+	var out bytes.Buffer
+	root.SetArgs(append([]string{"--bootstrap", c.addr}, args...))
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	err := root.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+func (c cli) run(args ...string) string {
+	c.t.Helper()
+	out, err := c.try("", args...)
+	require.NoError(c.t, err, args)
+	return out
+}
+
+func TestCommandsAgainstABroker(t *testing.T) {
+	data := t.TempDir()
+	n, c := startBroker(t, data)
+
+	require.Contains(t, c.run("topic", "create", "orders", "-p", "2", "-c", "retention.ms=1000000000"), "orders")
+	require.Contains(t, c.run("topic", "list"), "orders")
+	_, err := c.try("k1:a\nk2:b\nk1:c\n", "produce", "orders", "-k", ":", "-z", "zstd")
+	require.NoError(t, err)
+	out := c.run("consume", "orders", "-e", "-f", "%k=%v\n")
+	require.ElementsMatch(t, []string{"k1=a", "k2=b", "k1=c"}, strings.Fields(out))
+	require.Less(t, strings.Index(out, "k1=a"), strings.Index(out, "k1=c"), "order holds by key")
+	require.Equal(t, 2, strings.Count(c.run("consume", "orders", "-n", "2"), "\n"))
+	require.Empty(t, c.run("consume", "orders", "--from", "end", "-e"))
+
+	c.run("topic", "alter", "orders", "-p", "3", "-c", "segment.bytes=2000000", "--unset", "retention.ms")
+	var described []topicDescription
+	require.NoError(t, json.Unmarshal([]byte(c.run("topic", "describe", "orders", "--json")), &described))
+	require.Len(t, described[0].Partitions, 3)
+	require.Equal(t, map[string]string{"segment.bytes": "2000000"}, described[0].Configs)
+
+	var state clusterState
+	require.NoError(t, json.Unmarshal([]byte(c.run("cluster", "status", "--json")), &state))
+	require.Equal(t, int32(1), state.Controller)
+	require.Equal(t, 3, state.Partitions)
+
+	require.Contains(t, c.run("bench", "produce", "load", "-n", "500", "--size", "100"), "500 records")
+	require.Contains(t, c.run("bench", "consume", "load"), "500 records")
+	c.run("topic", "delete", "load")
+	require.NotContains(t, c.run("topic", "list"), "load")
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(t, n.Stop(ctx))
+	dumped := ""
+	segments, err := filepath.Glob(filepath.Join(data, "orders-*", "*.log")) // of partitions that were written to
+	require.NoError(t, err)
+	for _, s := range segments {
+		dumped += c.run("log", "dump", "-r", s)
+	}
+	require.Contains(t, dumped, `key "k1" value "c"`)
+	require.Contains(t, dumped, "codec")
+	metadata, err := filepath.Glob(filepath.Join(data, "__cluster_metadata-0", "*.log"))
+	require.NoError(t, err)
+	require.Contains(t, c.run("log", "dump", metadata[0]), "orders")
+}
+
+func TestCommandsFailWithOneClearLine(t *testing.T) {
+	_, c := startBroker(t, t.TempDir())
+	c.run("topic", "create", "orders")
+	for _, x := range []struct{ want, line string }{
+		{"already exists", "topic create orders"},
+		{"no.such.setting", "topic create other -c no.such.setting=1"},
+		{"key=value", "topic create other -c wrong"},
+		{"nowhere", "topic describe nowhere"},
+		{"nowhere", "topic delete nowhere"},
+		{"nothing to alter", "topic alter orders"},
+		{"not \"many\"", "produce orders --acks many"},
+		{"not \"rar\"", "produce orders -z rar"},
+		{"no partition 7", "consume orders -p 7"},
+		{"not \"middle\"", "consume orders --from middle"},
+		{"neither a segment", "log dump README"},
+		{"not \"x-y\"", "sim swarm --seeds x-y"},
+		{"--seeds", "sim swarm"},
+	} {
+		_, err := c.try("", strings.Fields(x.line)...)
+		require.Error(t, err, x.line)
+		require.Contains(t, err.Error(), x.want, x.line)
+		require.NotContains(t, err.Error(), "\n", x.line)
+	}
+	c.addr = "127.0.0.1:1"
+	_, err := c.try("", "topic", "list", "--timeout", "300ms")
+	require.ErrorContains(t, err, "no broker answers at 127.0.0.1:1")
+}
