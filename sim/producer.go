@@ -35,6 +35,7 @@ type line struct {
 	halted    bool        // one came back undone: wait for the rest
 	sequence  int32       // of the next batch
 	id        [16]byte    // of the topic, as last sent
+	overtaken bool        // a batch was acknowledged before an earlier one: that one's first try failed, and took what the broker knew with it
 }
 
 // outgoing is one batch.
@@ -343,6 +344,7 @@ func (p *producer) settle(l *line, b *outgoing, a *kmsg.ProduceResponseTopicPart
 		p.w.stats.Acked++
 		p.end(b, linearizability.OK, a.BaseOffset, "")
 		p.w.oracle.acked(p.w, p, l, b, a)
+		l.overtaken = l.batches[0] != b
 		p.finish(l, b)
 	default:
 		p.refused(l, b, a.ErrorCode)
@@ -354,8 +356,8 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 	err := kerr.ErrorForCode(code)
 	switch {
 	case code == kerr.OutOfOrderSequenceNumber.Code && p.plan.Idempotent:
-		if l.batches[0] == b && p.w.forgiven(l.topic, l.partition) {
-			p.renew = true
+		if l.batches[0] == b && (l.overtaken || p.w.forgiven(l.topic, l.partition)) {
+			p.renew, p.w.reordered = true, p.w.reordered || l.overtaken // as the Java client does: a new epoch, and the batch again
 		} else if l.batches[0] == b {
 			p.w.fail("sequence", "%s: %s-%d refuses sequence %d of producer %d as out of order, though all before it are acknowledged",
 				p.name, p.w.plan.Topics[l.topic].Name, l.partition, b.sequence, p.pid)

@@ -224,7 +224,7 @@ func (w *world) harmedAtAll() bool {
 
 // judge checks what clients saw.
 func (w *world) judge() linearizability.Report {
-	opts := linearizability.Options{Sends: true, PorcupineTimeout: 200 * time.Millisecond}
+	opts := linearizability.Options{Sends: !w.reordered, PorcupineTimeout: 200 * time.Millisecond}
 	for i := range w.plan.Clients {
 		c := &w.plan.Clients[i]
 		if c.Kind == Producer && !c.Idempotent && (c.InFlight > 1 || c.Retries) {
