@@ -114,20 +114,7 @@ func assignEven(in *assignInput) [][]core.Partition {
 			}
 		}
 	}
-	want := make([]int, n)
-	extra = len(all) % n
-	for i := range given {
-		if len(given[i]) > low {
-			extra--
-		}
-	}
-	for i := range given {
-		want[i] = max(low, len(given[i]))
-		if len(given[i]) <= low && extra > 0 {
-			want[i]++
-			extra--
-		}
-	}
+	want := quotas(given, low, len(all)%n)
 	i := 0
 	for j := range all {
 		if taken[j] {
@@ -146,6 +133,24 @@ func assignEven(in *assignInput) [][]core.Partition {
 		}
 	}
 	return out
+}
+
+// quotas is how much each is to have in all: low, and one more where extra says so, which those that have it keep.
+func quotas(given [][]int, low, extra int) []int {
+	want := make([]int, len(given))
+	for i := range given {
+		if len(given[i]) > low {
+			extra--
+		}
+	}
+	for i := range given {
+		want[i] = max(low, len(given[i]))
+		if len(given[i]) <= low && extra > 0 {
+			want[i]++
+			extra--
+		}
+	}
+	return want
 }
 
 // indexes returns where the elements of a sorted set are in another; those that are not there are left out.
@@ -170,15 +175,55 @@ func (in *assignInput) partitions(topics []int) (all []core.Partition) {
 	return all
 }
 
+// choice is a partition, who may have it, and who has it, by their numbers.
+type choice struct {
+	core.Partition
+	readers []int
+	owner   int
+}
+
 // assignUneven is the uniform assignor where members read different topics: what nobody has goes to the reader that has least,
 // and then partitions move as long as a reader has at least two fewer than the owner.
 func assignUneven(in *assignInput) [][]core.Partition {
-	type part struct {
-		core.Partition
-		owner   int
-		readers []int
+	choices := in.choices()
+	counts := make([]int, len(in.members))
+	least := func(readers []int) int {
+		return slices.MinFunc(readers, func(a, b int) int { return cmp.Compare(counts[a], counts[b]) })
 	}
-	var parts []part
+	for i := range choices {
+		if x := &choices[i]; x.owner >= 0 {
+			counts[x.owner]++
+		}
+	}
+	for i := range choices {
+		if x := &choices[i]; x.owner < 0 {
+			x.owner = least(x.readers)
+			counts[x.owner]++
+		}
+	}
+	for moved := true; moved; { // each move makes the sum of squares smaller, so this ends
+		moved = false
+		for i := range choices {
+			x := &choices[i]
+			if m := least(x.readers); counts[x.owner]-counts[m] >= 2 {
+				counts[x.owner]--
+				counts[m]++
+				x.owner, moved = m, true
+			}
+		}
+	}
+	out := make([][]core.Partition, len(in.members))
+	for _, x := range choices {
+		out[x.owner] = append(out[x.owner], x.Partition)
+	}
+	for i := range out {
+		slices.SortFunc(out[i], core.Partition.Compare)
+	}
+	return out
+}
+
+// choices lists the partitions that somebody reads, those that few read first; the owner is who had it before, or -1.
+func (in *assignInput) choices() (out []choice) {
 	for t, topic := range in.topics {
 		var readers []int
 		for m := range in.members {
@@ -187,50 +232,18 @@ func assignUneven(in *assignInput) [][]core.Partition {
 			}
 		}
 		for p := range topic.n {
+			x := choice{core.Partition{Topic: topic.id, Index: p}, readers, -1}
+			x.owner = slices.IndexFunc(readers, func(m int) bool { return has(in.members[m].before, x.Partition) })
+			if x.owner >= 0 {
+				x.owner = readers[x.owner]
+			}
 			if len(readers) > 0 {
-				parts = append(parts, part{core.Partition{Topic: topic.id, Index: p}, -1, readers})
+				out = append(out, x)
 			}
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { // those that few can have first
+	slices.SortStableFunc(out, func(a, b choice) int {
 		return cmp.Or(cmp.Compare(len(a.readers), len(b.readers)), a.Compare(b.Partition))
 	})
-	counts := make([]int, len(in.members))
-	least := func(readers []int) int {
-		return slices.MinFunc(readers, func(a, b int) int { return cmp.Compare(counts[a], counts[b]) })
-	}
-	for i := range parts {
-		p := &parts[i]
-		for _, m := range p.readers {
-			if p.owner < 0 && has(in.members[m].before, p.Partition) {
-				p.owner = m
-				counts[m]++
-			}
-		}
-	}
-	for i := range parts {
-		if p := &parts[i]; p.owner < 0 {
-			p.owner = least(p.readers)
-			counts[p.owner]++
-		}
-	}
-	for moved := true; moved; { // each move makes the sum of squares smaller, so this ends
-		moved = false
-		for i := range parts {
-			p := &parts[i]
-			if m := least(p.readers); counts[p.owner]-counts[m] >= 2 {
-				counts[p.owner]--
-				counts[m]++
-				p.owner, moved = m, true
-			}
-		}
-	}
-	out := make([][]core.Partition, len(in.members))
-	for _, p := range parts {
-		out[p.owner] = append(out[p.owner], p.Partition)
-	}
-	for i := range out {
-		slices.SortFunc(out[i], core.Partition.Compare)
-	}
 	return out
 }

@@ -54,7 +54,11 @@ func checkNames(m *kmsg.JoinGroupRequest) int16 {
 	if tooLong(&m.MemberID, m.InstanceID) {
 		return errInvalidRequest
 	}
-	if tooLong(&m.ProtocolType) || slices.ContainsFunc(m.Protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return tooLong(&p.Name) }) {
+	names := []*string{&m.ProtocolType}
+	for i := range m.Protocols {
+		names = append(names, &m.Protocols[i].Name)
+	}
+	if tooLong(names...) {
 		return errInconsistentProtocol
 	}
 	return errNone

@@ -79,7 +79,8 @@ func TestRecordsAreKafkas(t *testing.T) {
 	set := []core.Partition{{Topic: topic, Index: 1}, {Topic: topic, Index: 3}}
 	parts := "02" + "00000000000000000000000000000007" + "03" + "00000001" + "00000003" + "00"
 	require.Equal(t, "0000"+parts+"00", hex.EncodeToString(encodePartitions(set)))
-	require.Equal(t, "0000"+"00000004"+"00000003"+"01"+parts+"01"+"00", hex.EncodeToString(encodeCurrent(&current{4, 3, unrevoked, set, nil})))
+	require.Equal(t, "0000"+"00000004"+"00000003"+"01"+parts+"01"+"00",
+		hex.EncodeToString(encodeCurrent(&current{4, 3, unrevoked, set, nil})))
 	require.Equal(t, "0000"+"02"+"0274"+"0000000000000002"+"0000000000000003"+"00",
 		hex.EncodeToString(encodeResolved(&resolved{[]string{"t"}, 2, 3})))
 	m := &subscriber{instance: ptr("i"), clientID: "c", host: "h", topics: []string{"t"}, rebalance: 60 * time.Second,

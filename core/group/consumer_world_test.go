@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ type newMember struct {
 func (w *world) consumer(group string, topics ...string) *newMember {
 	w.made++
 	return &newMember{
-		w: w, group: group, id: string(rune('a'+w.made%26)) + "-" + time.Duration(w.made).String(), topics: topics, full: true, timeout: time.Minute,
+		w: w, group: group, id: fmt.Sprintf("m%02d", w.made), topics: topics, full: true, timeout: time.Minute,
 	}
 }
 

@@ -12,17 +12,21 @@ import (
 
 // Versions of keys in the offsets topic, which tell what a record is. Those of other kinds of groups are not read.
 const (
-	keyOffset          = 1 // and 0
-	keyClassic         = 2
-	keyGroup           = 3
-	keyMember          = 5
-	keyTargetEpoch     = 6
-	keyTarget          = 7
-	keyCurrent         = 8
-	keyRegex           = 16
-	keyPartitions      = 4 // what subscribed topics were; Kafka writes it no more
+	keyOffset      = 1 // and 0
+	keyClassic     = 2
+	keyGroup       = 3
+	keyMember      = 5
+	keyTargetEpoch = 6
+	keyTarget      = 7
+	keyCurrent     = 8
+	keyRegex       = 16
+
 	classicRecordLimit = 4 // highest version of the record of a classic group
+	offsetRecordLimit  = 4 // and of a committed offset
 )
+
+// maxUnread bounds the lines about records that cannot be read.
+const maxUnread = 100
 
 var errTooNew = errors.New("a version that is not known")
 
@@ -32,7 +36,7 @@ func (c *Coordinator) Load(partitionIndex int32, key, value []byte, timestamp in
 	if p == nil || !p.loading || len(key) < 2 {
 		return
 	}
-	if err := c.load(p, key, value); err != nil {
+	if err := c.load(p, key, value); err != nil && len(p.unread) < maxUnread {
 		p.unread = append(p.unread, Line{levelError, "record of the offsets topic cannot be read", []any{
 			"partition", partitionIndex, "key", slices.Clone(key[:min(len(key), 64)]), "timestamp", timestamp, "error", err}})
 	}

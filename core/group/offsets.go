@@ -1,6 +1,7 @@
 package group
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
@@ -81,6 +82,9 @@ func (c *Coordinator) loadOffset(p *partition, key, value []byte) error {
 	if value == nil {
 		g.dropOffset(k.Topic, k.Partition)
 		return nil
+	}
+	if len(value) >= 2 && binary.BigEndian.Uint16(value) > offsetRecordLimit {
+		return errTooNew
 	}
 	v := kmsg.OffsetCommitValue{}
 	if err := v.ReadFrom(value); err != nil {

@@ -100,7 +100,8 @@ func (a *gather) one() {
 
 // each runs a task for each of several groups. Every task calls one of the gather when it is done; failed is for those that
 // could not be run.
-func (c *Coordinator) each(ids []string, alone bool, run func(i int, g *group, done func()), failed func(i int, code int16), done func()) {
+func (c *Coordinator) each(ids []string, alone bool, run func(i int, g *group, done func()), failed func(i int, code int16),
+	done func()) {
 	a := &gather{left: len(ids) + 1, done: done}
 	for i, id := range ids {
 		p, code := c.find(id)
