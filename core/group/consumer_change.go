@@ -6,13 +6,21 @@ import "lockstep/core"
 // next sees it; undo takes it back if its write fails.
 type change struct {
 	g       *group
-	before  view
+	begun   bool
+	before  view // how the group was, once begun
 	records []Record
 	undos   []func()
 	after   []func() // when it is committed
 }
 
-func newChange(g *group) *change { return &change{g: g, before: g.view()} }
+func newChange(g *group) *change { return &change{g: g} }
+
+// begin notes how the group is before anything is changed. Most heartbeats change nothing, and do not pay for it.
+func (x *change) begin() {
+	if !x.begun {
+		x.begun, x.before = true, x.g.view()
+	}
+}
 
 // put adds a record and how to take back what it does.
 func (x *change) put(r Record, undo func()) {
@@ -61,12 +69,14 @@ func set[K comparable, V any](m map[K]V, key K, v V, there bool) (undo func()) {
 
 // create makes the group one of KIP-848.
 func (x *change) create() {
+	x.begin()
 	g := x.g
 	g.consumer = newConsumer()
 	x.undos = append(x.undos, func() { g.consumer = nil })
 }
 
 func (x *change) epoch(epoch int32, hash int64) {
+	x.begin()
 	k := x.g.consumer
 	e, h := k.epoch, k.hash
 	k.epoch, k.hash = epoch, hash
@@ -74,6 +84,7 @@ func (x *change) epoch(epoch int32, hash int64) {
 }
 
 func (x *change) targetEpoch(epoch int32) {
+	x.begin()
 	k := x.g.consumer
 	e := k.targetEpoch
 	k.targetEpoch = epoch
@@ -81,29 +92,35 @@ func (x *change) targetEpoch(epoch int32) {
 }
 
 func (x *change) target(id string, parts []core.Partition) {
+	x.begin()
 	x.put(Record{memberKey(keyTarget, x.g.id, id), encodePartitions(parts)}, set(x.g.consumer.target, id, parts, true))
 }
 
 // member sets what a member wants.
 func (x *change) member(id string, m *subscriber) {
+	x.begin()
 	x.put(Record{memberKey(keyMember, x.g.id, id), encodeMember(m)}, x.g.consumer.setMember(id, m))
 }
 
 // current sets what a member has.
 func (x *change) current(id string, cur *current) {
+	x.begin()
 	x.put(Record{memberKey(keyCurrent, x.g.id, id), encodeCurrent(cur)}, x.g.consumer.setCurrent(id, cur))
 }
 
 func (x *change) regex(re string, r *resolved) {
+	x.begin()
 	x.put(Record{memberKey(keyRegex, x.g.id, re), encodeResolved(r)}, set(x.g.consumer.regexes, re, r, true))
 }
 
 func (x *change) dropRegex(re string) {
+	x.begin()
 	x.put(Record{Key: memberKey(keyRegex, x.g.id, re)}, set(x.g.consumer.regexes, re, nil, false))
 }
 
 // remove takes a member out.
 func (x *change) remove(id string) {
+	x.begin()
 	k := x.g.consumer
 	x.put(Record{Key: memberKey(keyCurrent, x.g.id, id)}, k.setCurrent(id, nil))
 	x.put(Record{Key: memberKey(keyTarget, x.g.id, id)}, set(k.target, id, nil, false))

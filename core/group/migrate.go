@@ -28,6 +28,7 @@ func (c *Coordinator) toConsumer(x *change) (int16, string) {
 		}
 		c.abandon(g, errRebalanceInProgress)
 	}
+	x.begin()
 	old := *k
 	x.undos = append(x.undos, func() { g.classic = old })
 	if old.recorded {
