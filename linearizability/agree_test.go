@@ -38,7 +38,7 @@ func drawHistory(t *rapid.T) (*History, Options) {
 	s.opts.Mode = Mode(s.n("mode", 0, 1))
 	s.opts.Gaps = s.one("gaps", 4)
 	s.opts.Retention = s.one("retention", 4)
-	s.sends = !s.opts.Gaps && s.one("sends", 4)
+	s.sends = !s.opts.Gaps && s.one("sends", 3)
 	for i := range s.n("ops", 1, 9) {
 		s.op(int64(10 * (i + 1)))
 	}

@@ -64,27 +64,66 @@ func (l *layout) share(first int32, sends int, free []int64, flexible, weak []in
 	switch n := len(own) + len(flexible); {
 	case n < len(free) && len(l.places(first)) == 1: // all that may be there say that they are elsewhere
 		l.misplaced(weak[0], free[0])
-		return
 	case n < len(free):
 		l.duplicate(first, sends)
-		return
-	case n > len(free) && len(own) > 0 && len(flexible) > 0, l.mustBe(flexible) && (n > len(free) || len(flexible) > 1):
-		l.open = true // any of them may have been it, and where the others are, if anywhere, is not looked at
-		for _, at := range free {
-			l.putAny(first, at, flexible, own)
-		}
-		l.loose = append(l.loose, flexible...) // all but one of them may be elsewhere
-		return
+	case l.mustBe(flexible) && (n > len(free) || len(flexible) > 1):
+		l.shareLoosely(first, free, flexible, own)
+	default:
+		l.shareExactly(first, free, flexible, own)
 	}
+}
+
+// shareExactly goes through the places by ascending offset. A place takes its
+// own weak send if that costs nothing: if it was called before any other that
+// could be there, or before what stands below was. It takes the earliest
+// flexible one if no later place can miss it. Where neither can be said, the rest is left open.
+func (l *layout) shareExactly(first int32, free []int64, flexible []int32, own map[int64]int32) {
+	below := minTime // the latest call of what stands below
+	needed := 0      // flexible ones, by the places to come
 	for _, at := range free {
-		if i, ok := own[at]; ok {
+		if _, ok := own[at]; !ok {
+			needed++
+		}
+	}
+	for k, at := range free {
+		i, ok := own[at]
+		later := len(free) - k - 1
+		if !ok {
+			needed--
+		}
+		switch mine := l.ownRelease(i, ok); {
+		case ok && (len(flexible) == needed || mine <= max(below, l.p.release(flexible[0]))):
 			l.put(i, at)
-		} else {
-			l.put(flexible[0], at) // by ascending call
+			below = max(below, mine)
+		case !ok || later == 0 || len(flexible) > later && l.p.release(flexible[later]) <= mine:
+			l.put(flexible[0], at)
+			below = max(below, l.p.release(flexible[0]))
+			if ok {
+				l.loose, l.spared = append(l.loose, i), append(l.spared, flexible[0])
+			}
 			flexible = flexible[1:]
+		default:
+			l.shareLoosely(first, free[k:], flexible, own)
+			return
 		}
 	}
 	l.loose = append(l.loose, flexible...)
+}
+
+func (l *layout) ownRelease(i int32, ok bool) int64 {
+	if !ok {
+		return Open
+	}
+	return l.p.release(i)
+}
+
+// shareLoosely leaves open who is where, and where the others are, if anywhere.
+func (l *layout) shareLoosely(first int32, free []int64, flexible []int32, own map[int64]int32) {
+	l.open = true
+	for _, at := range free {
+		l.putAny(first, at, flexible, own)
+	}
+	l.loose = append(l.loose, flexible...) // all but one of them may be elsewhere
 }
 
 // mustBe says whether one of the sends was acknowledged, so that it has a deadline.
@@ -120,7 +159,7 @@ func (l *layout) holes() {
 		return
 	}
 	single, room, earliest := true, int64(0), Open
-	for _, i := range slices.Concat(l.loose, l.lost) {
+	for _, i := range slices.Concat(l.loose, l.lost, l.spared) {
 		first := l.first[i] // its values' earliest send, which may be the one in the hole
 		op := l.p.ops[i]
 		if op.weak() && !l.inHole(holes, op) {

@@ -22,6 +22,7 @@ type layout struct {
 	batches []batch           // the log, by ascending offsets
 	tail    []int32           // acknowledged without an offset and seen nowhere: they stand behind everything seen
 	loose   []int32           // writes that may have taken effect, but were seen nowhere
+	spared  []int32           // writes at places that others of the same values could have, so that they may be elsewhere
 	lost    []int32           // acknowledged without an offset and seen nowhere
 	end     int64             // the highest end that the log is known to have had
 	ender   int32             // who saw it
