@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func main() {
 }
 
 func (c *client) open(opts ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(c.bootstrap, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.UnknownTopicRetries(3)}, opts...)...)
 }
 
@@ -282,7 +283,7 @@ func (c *client) join(q agent.Request) error {
 	if q.Protocol == "consumer" {
 		m.ctx = context.WithValue(m.ctx, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck // the library's own key
 	}
-	cl, err := kgo.NewClient(kgo.WithContext(m.ctx), kgo.SeedBrokers(c.bootstrap), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
+	cl, err := kgo.NewClient(kgo.WithContext(m.ctx), kgo.SeedBrokers(strings.Split(c.bootstrap, ",")...), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
 		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsLost(change(false)), kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, cl *kgo.Client, ps map[string][]int32) {

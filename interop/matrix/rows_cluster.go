@@ -35,7 +35,11 @@ func leaderKilled(w *world, c *column) error {
 		}
 		member = g.members[0]
 	}
-	victim, err := w.leader(topic, 0)
+	var victim *broker
+	err := await(aMoment, func() (err error) {
+		victim, err = w.leader(topic, 0)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,11 @@ func producePaced(c *column, topic string) (idempotent bool, err error) {
 
 // storedOnce checks that each record is stored, and returns how many there are in each partition.
 func (w *world) storedOnce(topic string, once bool) (map[int32]int, error) {
-	ends, err := w.ends(topic)
+	var ends map[int32]int64
+	err := await(aMoment, func() (err error) { // the reference, too, has to find the new leaders
+		ends, err = w.ends(topic)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
