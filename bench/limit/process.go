@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -48,7 +49,8 @@ func startBroker(dir string, flags []string) (*process, error) {
 
 // start runs a command and reads its address off the first line of output that has one.
 func start(cmd *exec.Cmd, addr func(line string) string) (*process, error) {
-	cmd.Stderr = os.Stderr
+	var log bytes.Buffer // shown only if it does not come up
+	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -63,7 +65,8 @@ func start(cmd *exec.Cmd, addr func(line string) string) (*process, error) {
 			return &process{cmd, a}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s ended before it was ready: %w", cmd.Path, cmd.Wait())
+	err = cmd.Wait()
+	return nil, fmt.Errorf("%s ended before it was ready: %w\n%s", cmd.Path, err, log.String())
 }
 
 func (p *process) stop() {
