@@ -185,6 +185,7 @@ var faultMakers = []struct {
 	{300, func(p *Plan, c *seed.Stream) Fault { return crashRule(p, c, simdisk.Crash) }},
 	{300, func(p *Plan, c *seed.Stream) Fault { return crashRule(p, c, simdisk.PowerCut) }},
 	{120, func(p *Plan, c *seed.Stream) Fault { return errorRule(p, c, simdisk.OpSyncs, simdisk.IOError) }},
+	{60, func(p *Plan, c *seed.Stream) Fault { return errorRule(p, c, simdisk.OpSyncs, simdisk.IOErrorStale) }},
 	{80, func(p *Plan, c *seed.Stream) Fault { return errorRule(p, c, simdisk.OpWrite, simdisk.IOError) }},
 	{60, func(p *Plan, c *seed.Stream) Fault { return errorRule(p, c, simdisk.OpAll, simdisk.IOError) }},
 	{100, func(p *Plan, c *seed.Stream) Fault {

@@ -292,12 +292,15 @@ func (h *host) undamaged(log string, end int64) int64 {
 }
 
 // errors says that syncs may have failed, so that what was written need not be there.
-func (h *host) errors() bool { return h.disk.Stats().Fired[simdisk.IOError] > 0 }
+func (h *host) errors() bool {
+	s := h.disk.Stats()
+	return s.Fired[simdisk.IOError]+s.Fired[simdisk.IOErrorStale] > 0
+}
 
 // failedCalls says that disk calls have failed, so that a log may not have been readable.
 func (h *host) failedCalls() bool {
 	s := h.disk.Stats()
-	return s.Fired[simdisk.IOError]+s.Fired[simdisk.Short]+s.Fired[simdisk.NoSpace]+s.Refused > 0
+	return s.Fired[simdisk.IOError]+s.Fired[simdisk.IOErrorStale]+s.Fired[simdisk.Short]+s.Fired[simdisk.NoSpace]+s.Refused > 0
 }
 
 func (w *world) harmed(log string) bool {
