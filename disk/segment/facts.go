@@ -21,6 +21,7 @@ var noRecoveryPoint = recoveryPoint{off: -1}
 
 // facts are the small things that are known of a log beside its segments.
 type facts struct {
+	topic         string // its name
 	recovery      recoveryPoint
 	start         int64 // first offset
 	highWatermark int64
@@ -40,6 +41,7 @@ const (
 	entryForget // the log is deleted
 	entrySuspect
 	entryGaps
+	entryTopic
 )
 
 // entryWriter appends entries.
@@ -75,11 +77,18 @@ func (w *entryWriter) epochs(id core.Partition, epochs []log.EpochStart) {
 	}
 }
 
+func (w *entryWriter) topic(id core.Partition, name string) {
+	w.begin(entryTopic, id)
+	w.int(int64(len(name)))
+	w.buf = append(w.buf, name...)
+}
+
 // all appends everything that is known of a log.
 func (w *entryWriter) all(id core.Partition, f *facts) {
 	if f.recovery.off >= 0 {
 		w.recovery(id, f.recovery)
 	}
+	w.topic(id, f.topic)
 	w.offset(entryStart, id, f.start)
 	if f.highWatermark > 0 {
 		w.offset(entryHighWatermark, id, f.highWatermark)
@@ -133,6 +142,17 @@ func (r *entryReader) begin() (kind byte, id core.Partition) {
 	return kind, id
 }
 
+func (r *entryReader) text() string {
+	n := r.offset()
+	if n > int64(len(r.buf)) {
+		r.bad = true
+		return ""
+	}
+	text := string(r.buf[:n])
+	r.buf = r.buf[n:]
+	return text
+}
+
 func (r *entryReader) epochs() []log.EpochStart {
 	n := r.offset()
 	if n > int64(len(r.buf))/2 {
@@ -170,6 +190,8 @@ func (r *entryReader) apply(m map[core.Partition]*facts) bool {
 			f.suspect = true
 		case entryGaps:
 			f.gaps = true
+		case entryTopic:
+			f.topic = r.text()
 		case entryForget:
 		default:
 			r.bad = true

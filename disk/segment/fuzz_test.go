@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func init() { flag.Set("rapid.checks", "500") }
+func init() { flag.Set("rapid.checks", "300") }
 
 // withFile returns a file system with a data directory in which log 0 has the given files, after a kill.
 func withFile(t require.TestingT, cfg log.Config, fillLog func(l *Log), files map[string][]byte) disk.FS {

@@ -377,15 +377,6 @@ func (j *journal) setHighWatermark(id core.Partition, off int64) {
 	j.noted++
 }
 
-// add makes a new log known, of which there is nothing to note yet.
-func (j *journal) add(id core.Partition) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.facts[id] == nil {
-		j.facts[id] = newFacts()
-	}
-}
-
 // set replaces what is known of a log, to be written by replace.
 func (j *journal) set(id core.Partition, f facts) {
 	j.mu.Lock()

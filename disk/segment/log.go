@@ -36,6 +36,8 @@ type Log struct {
 	cutting  bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
 	deleted  bool
 	damage   error // the log cannot be opened (rule 15)
+	missing  bool  // it has no directory
+	nameless bool  // its metadata file is to be made anew
 	broken   error // no more writes: the files are not what the log is
 	// brokenTail: what is wrong is only that a failed append left something after the end.
 	brokenTail bool

@@ -88,6 +88,7 @@ func (w *world) faults() actions {
 		"stop":       func(t *rapid.T) { w.stop() },
 		"kill":       func(t *rapid.T) { w.crash(false, dying(t, 0)) },
 		"power loss": func(t *rapid.T) { w.crash(true, dying(t, 0)) },
+		"misread":    func(t *rapid.T) { w.crash(rapid.Bool().Draw(t, "power"), misreading(t)) },
 		"die later":  func(t *rapid.T) { w.d.AddRule(dying(t, 1)) },
 		"fail a write": func(t *rapid.T) {
 			w.d.AddRule(failing(t, simdisk.OpWrite, "*.log", simdisk.NoSpace, simdisk.IOError, simdisk.Short))
@@ -102,6 +103,13 @@ func dying(t *rapid.T, least int) simdisk.Rule {
 	return simdisk.Rule{
 		Op: simdisk.OpAll, Nth: rapid.IntRange(least, 60).Draw(t, "calls"), Seed: rapid.Uint64().Draw(t, "seed"),
 		Effect: rapid.SampledFrom([]simdisk.Effect{simdisk.Crash, simdisk.PowerCut}).Draw(t, "how"),
+	}
+}
+
+func misreading(t *rapid.T) simdisk.Rule {
+	return simdisk.Rule{
+		Op: simdisk.OpRead, Nth: rapid.IntRange(1, 20).Draw(t, "calls"), Seed: rapid.Uint64().Draw(t, "seed"),
+		Times: rapid.IntRange(0, 2).Draw(t, "times"), Effect: simdisk.RotRead,
 	}
 }
 

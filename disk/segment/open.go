@@ -40,7 +40,7 @@ func Open(fs disk.FS, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{fs: fs, opts: opts, files: newFiles(fs, opts.MaxOpenFiles), unlock: unlock,
-		logs: map[core.Partition]*Log{}, dirs: map[string]*Log{}}
+		logs: map[core.Partition]*Log{}, dirs: map[string]*Log{}, blocked: map[string]error{}}
 	s.journal = &journal{s: s}
 	if err := s.load(); err != nil {
 		s.files.closeAll()
@@ -62,47 +62,18 @@ func (s *Store) load() (err error) {
 	if err != nil {
 		return err
 	}
-	dirs, err := s.sortOut(names)
+	r := recovery{s: s, clean: s.clean}
+	if err := r.loadJournal(); err != nil {
+		return err
+	}
+	dirs, err := r.sortOut(names)
 	if err != nil {
 		return err
 	}
-	if err := s.findLogs(dirs); err != nil {
-		return err
-	}
-	r := recovery{s: s, clean: s.clean}
-	if err := r.loadJournal(len(s.logs) > 0); err != nil {
+	if err := r.findLogs(dirs); err != nil {
 		return err
 	}
 	return r.run()
-}
-
-// sortOut finishes deletions, drops what replacing files left half done, and returns the directories that may be logs.
-func (s *Store) sortOut(names []string) (dirs []string, err error) {
-	for _, name := range names {
-		switch {
-		case slices.Contains([]string{lockName, metaName, stateName, cleanName, journalName}, name):
-			continue
-		case strings.HasSuffix(name, deletedSuffix):
-			if err := s.removeTree(name); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		info, err := s.fs.Stat(name)
-		switch {
-		case err != nil:
-			return nil, err
-		case info.Dir:
-			dirs = append(dirs, name)
-		case strings.HasSuffix(name, tmpSuffix):
-			if err := s.fs.Remove(name); err != nil {
-				return nil, err
-			}
-		default:
-			s.notice("%s: unknown file, left alone", name)
-		}
-	}
-	return dirs, nil
 }
 
 func (s *Store) notice(format string, args ...any) {
@@ -123,71 +94,6 @@ func (s *Store) removeTree(dir string) error {
 		}
 	}
 	return s.fs.Remove(dir)
-}
-
-// findLogs makes a Log of each directory that is one.
-func (s *Store) findLogs(dirs []string) error {
-	type result struct {
-		id    core.Partition
-		topic string
-		err   error
-	}
-	results := make([]result, len(dirs))
-	s.opts.ForEach(len(dirs), func(i int) {
-		name := dirs[i] + "/" + metadataName
-		b, err := readFile(s.fs, name)
-		if err == nil && b == nil {
-			err = corrupt(name, 0, "missing")
-		}
-		if err == nil {
-			results[i].id, results[i].topic, err = parseMetadata(name, b)
-		}
-		results[i].err = err
-	})
-	for i, r := range results {
-		dir := dirs[i]
-		switch {
-		case errors.Is(r.err, ErrCorrupt):
-			if err := s.judgeNameless(dir); err != nil {
-				return err
-			}
-		case r.err != nil:
-			return r.err
-		case s.logs[r.id] != nil:
-			s.notice("%s: another directory of the log in %s, left alone", dir, s.logs[r.id].dir)
-		default:
-			s.addLog(r.id, r.topic, dir)
-		}
-	}
-	return nil
-}
-
-// judgeNameless treats a directory without a readable metadata file. That file is durable before anything in the
-// directory is reported durable, so that without data it is what a crash left of a log being made. With data it is
-// left alone for somebody to look at.
-func (s *Store) judgeNameless(dir string) error {
-	names, err := s.fs.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if name == metadataName {
-			continue
-		}
-		if _, ext, ok := parseName(name); !ok || ext != logExt {
-			s.notice("%s: unknown directory, left alone", dir)
-			return nil
-		}
-		if info, err := s.fs.Stat(dir + "/" + name); err != nil || info.Size > 0 {
-			s.notice("%s: %s is missing or damaged, but there is data; left alone", dir, metadataName)
-			return err
-		}
-	}
-	if _, _, ok := splitDir(dir); !ok {
-		s.notice("%s: unknown directory, left alone", dir)
-		return nil
-	}
-	return s.removeTree(dir)
 }
 
 // splitDir is the reverse of dirName.
@@ -217,6 +123,9 @@ func (s *Store) logFor(id core.Partition, topic string) (l *Log, found bool, err
 		return l, true, nil
 	}
 	dir := dirName(topic, id.Index)
+	if err := s.blocked[dir]; err != nil {
+		return nil, false, err
+	}
 	if err := s.clearName(dir); err != nil {
 		return nil, false, err
 	}
@@ -228,7 +137,10 @@ func (s *Store) logFor(id core.Partition, topic string) (l *Log, found bool, err
 		return nil, false, errors.Join(err, s.fs.Remove(dir))
 	}
 	f.Close()
-	s.journal.add(id)
+	s.journal.change(id, true, func(f *facts, w *entryWriter) {
+		f.topic = topic
+		w.topic(id, topic)
+	})
 	l = s.addLog(id, topic, dir)
 	l.created = true
 	s.setRootDirty()
@@ -311,6 +223,9 @@ func (s *Store) DeleteLogs(ids ...core.Partition) error {
 		return err
 	}
 	for _, l := range logs {
+		if l.missing {
+			continue
+		}
 		if err := s.removeTree(l.dir); err != nil {
 			return fmt.Errorf("delete %s: %w", l.dir, err)
 		}
@@ -331,7 +246,7 @@ func (s *Store) renameDeleted(l *Log) error {
 			return err
 		}
 	}
-	if err := s.move(l.dir, to); err != nil {
+	if err := s.move(l.dir, to); err != nil && !(l.missing && errors.Is(err, disk.ErrNotExist)) {
 		return err
 	}
 	l.mu.Lock()

@@ -20,26 +20,22 @@ type recovery struct {
 
 	old     []byte // the journal as it was
 	content journalContent
+	deleted []string // directories whose deletion is to be finished
 
 	mu      sync.Mutex
 	changed bool // something was written or cut that must be made durable
 }
 
-// loadJournal reads what is known of the logs. Without it they are read whole.
-func (r *recovery) loadJournal(haveLogs bool) (err error) {
-	if r.old, err = readFile(r.s.fs, journalName); err != nil {
+// loadJournal reads what is known of the logs.
+func (r *recovery) loadJournal() (err error) {
+	if r.old, err = readStable(r.s.fs, journalName); err != nil {
 		return err
 	}
 	r.content = parseJournal(r.old)
 	if r.content.damage != nil {
 		r.clean = false
-		if haveLogs {
-			r.strict = true
-			if r.old == nil {
-				r.s.notice("%s is missing: all logs are read whole, and a deleted beginning may be back", journalName)
-			} else {
-				r.s.notice("%v: all logs are read whole, and a deleted beginning may be back", r.content.damage)
-			}
+		if r.old == nil {
+			r.content.damage = corrupt(journalName, 0, "missing")
 		}
 	}
 	r.s.journal.facts, r.s.journal.seq = r.content.facts, r.content.seq
@@ -71,9 +67,12 @@ func (r *recovery) run() error {
 	}
 	err := s.journal.replace()
 	if errors.Is(err, disk.ErrNoSpace) && r.content.damage == nil {
-		return s.journal.reuse(r.old[:r.content.end])
+		err = s.journal.reuse(r.old[:r.content.end])
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.removeDeleted()
 }
 
 // setChanged says that something has to be made durable.
@@ -85,6 +84,9 @@ func (r *recovery) setChanged() {
 
 // recover recovers one log. What is wrong with it is left in l.damage; its files are then left as they are.
 func (r *recovery) recover(l *Log) {
+	if l.missing {
+		return
+	}
 	p := logRecovery{r: r, l: l, known: r.s.journal.get(l.id)}
 	p.strict = r.strict || p.known.suspect
 	p.known.gaps = p.known.gaps || r.strict // it may have been known
@@ -113,6 +115,7 @@ type logRecovery struct {
 
 	next  int64 // offset after what is found good
 	epoch int32
+	tail  rewriter
 }
 
 func (p *logRecovery) run() error {
@@ -129,7 +132,8 @@ func (p *logRecovery) run() error {
 	if err := p.dropBelow(); err != nil {
 		return err
 	}
-	if p.known.recovery.off < 0 {
+	p.known.topic = p.l.topic
+	if p.known.recovery.off < 0 || p.l.nameless {
 		if err := p.rewriteMetadata(); err != nil {
 			return err
 		}
@@ -226,13 +230,17 @@ func (p *logRecovery) drop(from, to int) error {
 // rewriteMetadata writes again the file that says whose the log is. No sync of it is known to have succeeded, and after one
 // that failed a page may look as if it were on disk.
 func (p *logRecovery) rewriteMetadata() error {
-	f, err := p.r.s.fs.Open(p.l.dir+"/"+metadataName, 0)
+	f, err := p.r.s.fs.Open(p.l.dir+"/"+metadataName, disk.Create)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	p.r.setChanged()
-	return writeFull(f, formatMetadata(p.l.id, p.l.topic), 0)
+	content := formatMetadata(p.l.id, p.l.topic)
+	if err := writeFull(f, content, 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(content)))
 }
 
 // trusted says that the log need not be read: it was closed in good order, and is what the journal says it is. The
@@ -303,6 +311,17 @@ func (p *logRecovery) from() (i int, pos int64, err error) {
 
 // scanSegment reads a segment from a position on and returns the end of what is good. It makes the index for that anew.
 func (p *logRecovery) scanSegment(i int, pos int64) (end int64, err error) {
+	next, epoch, epochs, latest := p.next, p.epoch, p.known.epochs, p.segs[i].maxTimestamp
+	for range maxReads {
+		if end, err = p.scanOnce(i, pos); !errors.Is(err, errDisagree) {
+			break
+		}
+		p.next, p.epoch, p.known.epochs, p.segs[i].maxTimestamp = next, epoch, epochs, latest
+	}
+	return end, err
+}
+
+func (p *logRecovery) scanOnce(i int, pos int64) (end int64, err error) {
 	seg, size := p.segs[i], p.segs[i].size
 	defer func() { seg.size = size }()
 	if err := p.cutIndex(seg, pos); err != nil {
@@ -321,6 +340,7 @@ func (p *logRecovery) scanSegment(i int, pos int64) (end int64, err error) {
 	s.seek(pos, p.next)
 	defer s.close()
 	seg.size, seg.checked = pos, true
+	p.tail = rewriter{f: f, name: s.name, pos: pos, changed: p.r.setChanged}
 	for err == nil && !s.done() {
 		var b record.Batch
 		if b, err = s.batch(); err == nil {
@@ -339,7 +359,7 @@ func (p *logRecovery) scanSegment(i int, pos int64) (end int64, err error) {
 		p.r.s.notice("%v: torn end, cut from offset %d on", err, p.next)
 	}
 	p.l.flushIndex(seg, flushEntries)
-	return s.pos, p.rewrite(f, seg, pos, s.pos)
+	return s.pos, p.tail.flush()
 }
 
 // take counts a batch that follows.
@@ -354,6 +374,9 @@ func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 	seg.add(base, b.Size(), b.MaxTimestamp(), p.l.indexInterval())
 	p.l.flushIndex(seg, maxPending/2)
 	p.next, p.epoch = b.NextOffset(), epoch
+	if err := p.tail.add(s, b.Size()); err != nil {
+		return err
+	}
 	s.step(b.Size(), b.NextOffset())
 	return nil
 }
@@ -402,7 +425,8 @@ func laterBatch(s *scanner, size, next int64) (int64, error) {
 
 // cutIndex drops what the index says of positions from pos on.
 func (p *logRecovery) cutIndex(seg *segment, pos int64) error {
-	if !p.index[seg.base] {
+	seg.pending, seg.sinceEntry = nil, 0
+	if !p.index[seg.base] && seg.indexed == 0 {
 		return nil
 	}
 	p.r.setChanged()
@@ -411,28 +435,6 @@ func (p *logRecovery) cutIndex(seg *segment, pos int64) error {
 		return removeIfThere(p.r.s.fs, seg.name(indexExt))
 	}
 	return p.l.cutIndex(seg, pos)
-}
-
-// rewrite writes again what was found good above the recovery point. It may be
-// in memory only: no sync of it is known to have succeeded, and after one that failed
-// Linux shows pages as clean that never reached the disk, so that another sync alone would not bring them there.
-func (p *logRecovery) rewrite(f disk.File, seg *segment, from, to int64) error {
-	if from == to {
-		return nil
-	}
-	p.r.setChanged()
-	buf := make([]byte, min(to-from, 1<<20))
-	for from < to {
-		b := buf[:min(to-from, int64(len(buf)))]
-		if err := readFull(f, b, from); err != nil {
-			return fmt.Errorf("read %s: %w", seg.name(logExt), err)
-		}
-		if err := writeFull(f, b, from); err != nil {
-			return fmt.Errorf("rewrite %s: %w", seg.name(logExt), err)
-		}
-		from += int64(len(b))
-	}
-	return nil
 }
 
 // cut makes the log end at a position of segment i.

@@ -1,8 +1,10 @@
 package segment
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
 
@@ -269,6 +271,80 @@ func TestRecreatedTopic(t *testing.T) {
 	require.Equal(t, []Found{{id, "t", nil}}, s.Found())
 }
 
+// TestWhoseLog: a log that was durable is never taken for a new one, whatever became of its metadata file or its directory.
+func TestWhoseLog(t *testing.T) {
+	for _, what := range []string{"damaged", "missing", "no directory", "nobody knows"} {
+		d, s, _ := writtenDisk(t)
+		require.NoError(t, s.DeleteLogs(part(5)))
+		d.Kill()
+		fs := d.Mount()
+		switch what {
+		case "damaged":
+			poke(t, fs, "t-0/"+metadataName, 30)
+		case "missing":
+			require.NoError(t, fs.Remove("t-0/"+metadataName))
+		case "no directory":
+			names, err := fs.List("t-0")
+			require.NoError(t, err)
+			for _, name := range names {
+				require.NoError(t, fs.Remove("t-0/"+name))
+			}
+			require.NoError(t, fs.Remove("t-0"))
+		case "nobody knows":
+			poke(t, fs, "t-0/"+metadataName, 30)
+			require.NoError(t, fs.Remove(journalName))
+		}
+		s = openStore(t, fs)
+		_, st, err := s.OpenLog(part(0), "t", smallLog)
+		switch what {
+		case "damaged", "missing":
+			require.NoError(t, err)
+			require.EqualValues(t, 30, st.End)
+			d.PowerLoss()
+			s = openStore(t, d.Mount())
+			require.Equal(t, []Found{{part(0), "t", nil}}, s.Found())
+			require.Empty(t, s.Notices(), "it was made anew")
+		case "no directory":
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.NoError(t, s.Close())
+			s = openStore(t, fs)
+			_, _, err = s.OpenLog(part(0), "t", smallLog)
+			require.ErrorIs(t, err, ErrCorrupt, "until it is deleted")
+			require.NoError(t, s.DeleteLogs(part(0)))
+			_, st = openLog(t, s, 0, smallLog)
+			require.Zero(t, st.End)
+		case "nobody knows":
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, _, err = s.OpenLog(part(1), "t", smallLog)
+			require.NoError(t, err, "others are not concerned")
+		}
+	}
+}
+
+// TestDeletionIsFinished: a crash in the middle of a deletion leaves neither the log nor the word that it is missing.
+func TestDeletionIsFinished(t *testing.T) {
+	for call, done := 1, false; !done; call++ {
+		d, s, _ := writtenDisk(t)
+		d.AddRule(simdisk.Rule{Op: simdisk.OpAll, Nth: call, Effect: simdisk.PowerCut, Seed: uint64(call)})
+		done = d.Run(func() { require.NoError(t, s.DeleteLogs(part(0))) }) == simdisk.Returned
+		d.ClearRules()
+		d.PowerLoss()
+		s = openStore(t, d.Mount())
+		for _, f := range s.Found() {
+			require.False(t, done)
+			require.NoError(t, f.Err)
+		}
+		d.PowerLoss()
+		fs := d.Mount()
+		s = openStore(t, fs)
+		names, err := fs.List(".")
+		require.NoError(t, err)
+		require.NotContains(t, names, part(0).String()+deletedSuffix)
+		_, st := openLog(t, s, 0, smallLog)
+		require.True(t, st.End == 30 || st.End == 0)
+	}
+}
+
 func TestDeletedLogStaysReadableUntilReleased(t *testing.T) {
 	_, s, l := writtenDisk(t)
 	span, err := l.Read(0, 30, 1000, true)
@@ -411,9 +487,12 @@ func TestLockAndFormat(t *testing.T) {
 	require.Equal(t, "term 3", string(state))
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
+	next := seal([]byte("node 1"))
+	next[sealHead] = sealVersion + 1
+	binary.BigEndian.PutUint32(next[sealCRC:], crc32.Checksum(next[sealHead:], castagnoli))
 	f, err := fs.Open(metaName, 0)
 	require.NoError(t, err)
-	_, err = f.WriteAt([]byte{9}, int64(len(sealMagic)))
+	_, err = f.WriteAt(next, 0)
 	require.NoError(t, err)
 	_, err = Open(fs, Options{})
 	require.ErrorIs(t, err, ErrFormat)

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,34 +15,35 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const tmpSuffix = ".tmp"
 
-// sealMagic begins the small files that are replaced as a whole: magic, format
-// version (1 byte), CRC-32C of what follows (4 bytes, big endian), the content.
+// sealMagic begins the small files that are replaced as a whole: magic, CRC-32C
+// of what follows (4 bytes, big endian), format version (1 byte), the content.
 const (
 	sealMagic   = "LKSF"
 	sealVersion = 1
-	sealHead    = len(sealMagic) + 1 + 4
+	sealCRC     = len(sealMagic)
+	sealHead    = sealCRC + 4
 )
 
 func seal(content []byte) []byte {
-	b := make([]byte, sealHead, sealHead+len(content))
+	b := make([]byte, sealHead, sealHead+1+len(content))
 	copy(b, sealMagic)
-	b[len(sealMagic)] = sealVersion
-	binary.BigEndian.PutUint32(b[sealHead-4:], crc32.Checksum(content, castagnoli))
-	return append(b, content...)
+	b = append(append(b, sealVersion), content...)
+	binary.BigEndian.PutUint32(b[sealCRC:], crc32.Checksum(b[sealHead:], castagnoli))
+	return b
 }
 
 func unseal(name string, b []byte) ([]byte, error) {
-	if len(b) < sealHead || string(b[:len(sealMagic)]) != sealMagic {
+	if len(b) <= sealHead || string(b[:sealCRC]) != sealMagic {
 		return nil, corrupt(name, 0, "no magic in %d bytes", len(b))
 	}
-	if v := b[len(sealMagic)]; v != sealVersion {
-		return nil, fmt.Errorf("%s: %w: version %d", name, ErrFormat, v)
-	}
-	want := binary.BigEndian.Uint32(b[sealHead-4:])
+	want := binary.BigEndian.Uint32(b[sealCRC:])
 	if got := crc32.Checksum(b[sealHead:], castagnoli); got != want {
 		return nil, corrupt(name, int64(sealHead), "CRC is %08x, not %08x", got, want)
 	}
-	return b[sealHead:], nil
+	if v := b[sealHead]; v != sealVersion {
+		return nil, fmt.Errorf("%s: %w: version %d", name, ErrFormat, v)
+	}
+	return b[sealHead+1:], nil
 }
 
 // replaceFile durably and atomically makes content the content of a file
@@ -123,6 +125,26 @@ func readFile(fs disk.FS, name string) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// readStable is readFile for a file whose every bit is believed: it reads until two reads agree, since a wrong bit may come
+// from the reading alone.
+func readStable(fs disk.FS, name string) ([]byte, error) {
+	last, err := readFile(fs, name)
+	for range maxReads {
+		var b []byte
+		if err != nil || last == nil {
+			return last, err
+		}
+		if b, err = readFile(fs, name); err == nil && bytes.Equal(b, last) {
+			return b, nil
+		}
+		last = b
+	}
+	return nil, fmt.Errorf("read %s: %w: no two reads agree", name, disk.ErrIO)
+}
+
+// maxReads is how often bytes are read again until two reads agree.
+const maxReads = 8
 
 // removeIfThere removes a file that need not exist.
 func removeIfThere(fs disk.FS, name string) error {

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 
 	"lockstep/core/record"
+	"lockstep/disk"
 )
 
 // scanner walks over the batches of a segment's bytes [pos, end).
@@ -96,7 +98,38 @@ func (s *scanner) fill(n int) error {
 
 // header parses the header of the batch at pos. What it says is not checked by a CRC. An error that is not an I/O error is a
 // CorruptError, or errZeros.
-func (s *scanner) header() (record.Header, error) {
+func (s *scanner) header() (h record.Header, err error) {
+	if h, err = s.parseHeader(); errors.Is(err, ErrCorrupt) {
+		err = s.confirm(func() error { h, err = s.parseHeader(); return err })
+	}
+	return h, err
+}
+
+// batch parses the batch at pos, CRC and all (museum C04: length alone makes no
+// batch). It stays valid until the next call. Errors are as header's.
+func (s *scanner) batch() (b record.Batch, err error) {
+	if b, err = s.parseBatch(); errors.Is(err, ErrCorrupt) {
+		err = s.confirm(func() error { b, err = s.parseBatch(); return err })
+	}
+	return b, err
+}
+
+// confirm parses again, from bytes read again, until that succeeds or two reads agree that it does not: a wrong bit may come
+// from the reading alone, and nothing must be cut or set aside for that.
+func (s *scanner) confirm(parse func() error) error {
+	var last []byte
+	for range maxReads {
+		s.buf, s.at = s.buf[:0], s.pos
+		err := parse()
+		if !errors.Is(err, ErrCorrupt) || last != nil && bytes.Equal(s.buf, last) {
+			return err
+		}
+		last = append(last[:0], s.buf...)
+	}
+	return fmt.Errorf("read %s at %d: %w: no two reads agree", s.name, s.pos, disk.ErrIO)
+}
+
+func (s *scanner) parseHeader() (record.Header, error) {
 	if s.end-s.pos < record.HeaderSize {
 		return record.Header{}, s.tail()
 	}
@@ -128,9 +161,7 @@ func (s *scanner) follows(base int64) error {
 	return corrupt(s.name, s.pos, "batch at offset %d, where %d should be", base, s.next)
 }
 
-// batch parses the batch at pos, CRC and all (museum C04: length alone makes no
-// batch). It stays valid until the next call. Errors are as header's.
-func (s *scanner) batch() (record.Batch, error) {
+func (s *scanner) parseBatch() (record.Batch, error) {
 	if s.end-s.pos < record.HeaderSize {
 		return record.Batch{}, s.tail()
 	}
@@ -140,7 +171,7 @@ func (s *scanner) batch() (record.Batch, error) {
 	}
 	size := int64(lengthEnd) + int64(int32(binary.BigEndian.Uint32(b[8:])))
 	if size < record.HeaderSize || size > s.end-s.pos {
-		_, err := s.header() // which says it better
+		_, err := s.parseHeader() // which says it better
 		if err == nil {
 			err = corrupt(s.name, s.pos, "batch of %d bytes", size)
 		}

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -94,7 +95,7 @@ func ReadMany(reqs []ReadRequest, maxBytes int32, out []ReadResult) []ReadResult
 // ReadBatches reads whole batches, from the one that holds from on, that end at or below limit: about maxBytes of
 // them, at least one, none if there is none. Every CRC is checked; a wrong one is ErrCorrupt (rule 17).
 func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, error) {
-	for {
+	for again := true; ; {
 		span, err := l.Read(from, limit, maxBytes, true)
 		if err != nil || span.Len == 0 {
 			return nil, err
@@ -102,7 +103,11 @@ func (l *Log) ReadBatches(from, limit int64, maxBytes int32) ([]record.Batch, er
 		batches, err := span.parse()
 		cut := err != nil && span.seg.isCut(span.Off+int64(span.Len))
 		span.Release()
-		if !cut {
+		switch {
+		case cut:
+		case again && errors.Is(err, ErrCorrupt): // it may be the reading
+			again = false
+		default:
 			return batches, err
 		}
 	}

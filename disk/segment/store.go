@@ -53,6 +53,7 @@ type Store struct {
 	meta    []byte
 	notices []string
 	found   []Found
+	blocked map[string]error // names of directories that nobody knows whose they are
 
 	mu     sync.RWMutex
 	logs   map[core.Partition]*Log
@@ -134,11 +135,28 @@ func (s *Store) SaveMeta(meta []byte) error {
 func (s *Store) LoadState() ([]byte, error) { return s.loadSealed(stateName) }
 
 func (s *Store) loadSealed(name string) ([]byte, error) {
-	b, err := readFile(s.fs, name)
-	if err != nil || b == nil {
-		return nil, err
+	var content []byte
+	err := s.readChecked(name, func(b []byte) (err error) {
+		if b != nil {
+			content, err = unseal(name, b)
+		}
+		return err
+	})
+	return content, err
+}
+
+// readChecked reads a whole file, nil if there is none, and reads it again while its check finds it corrupt: a wrong bit may
+// come from the reading alone.
+func (s *Store) readChecked(name string, check func(b []byte) error) error {
+	for n := 1; ; n++ {
+		b, err := readFile(s.fs, name)
+		if err != nil {
+			return err
+		}
+		if err = check(b); n == maxReads || !errors.Is(err, ErrCorrupt) {
+			return err
+		}
 	}
-	return unseal(name, b)
 }
 
 // SaveState durably and atomically replaces the broker's small state (rule 11: term and vote).
