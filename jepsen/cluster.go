@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -89,8 +90,18 @@ func (c *cluster) kill(which ...int) {
 	wg.Wait()
 }
 
-func (c *cluster) close() {
+// close ends what still runs; told why, with the stacks of its goroutines in the log.
+func (c *cluster) close(failed bool) {
 	c.admin.Close()
+	for _, p := range c.procs {
+		if failed && p.cmd != nil && p.alive() == nil {
+			p.cmd.Process.Signal(syscall.SIGQUIT)
+			select {
+			case <-p.exited:
+			case <-time.After(5 * time.Second):
+			}
+		}
+	}
 	for i := range c.procs {
 		c.kill(i)
 	}
@@ -150,10 +161,7 @@ func (c *cluster) heal() (standing, error) {
 	defer cancel()
 	for {
 		s, err := c.standing(ctx)
-		if err != nil {
-			return s, err
-		}
-		if s.whole {
+		if err == nil && s.whole {
 			return s, nil
 		}
 		if ctx.Err() != nil {

@@ -59,6 +59,9 @@ func runCluster(o options) (s clusterSummary, err error) {
 	began := time.Now()
 	s.report = linearizability.Check(h, linearizability.Options{Sends: true})
 	s.checking = time.Since(began)
+	if o.verbose {
+		err = save(h, &s.report, o.dir)
+	}
 	if s.report.Verdict == linearizability.Violated {
 		return s, errors.Join(fmt.Errorf("%s\n(see %s)", s, o.dir), save(h, &s.report, o.dir))
 	}
@@ -74,7 +77,7 @@ func (r *clusterRun) torment() (h *linearizability.History, err error) {
 	if r.c, err = newCluster(r.o); err != nil {
 		return nil, err
 	}
-	defer r.c.close()
+	defer func() { r.c.close(err != nil) }()
 	if err := r.c.startAll(); err != nil {
 		return nil, err
 	}

@@ -55,13 +55,15 @@ type lane int
 const (
 	control       lane = iota // everything else
 	metadataFetch             // of the metadata log, snapshots included
-	dataFetch
-	lanes
+	dataFetch                 // the first of as many as there may be fetches under way
 )
 
 func laneOf(req kmsg.Request) lane {
 	switch r := req.(type) {
 	case *kmsg.FetchRequest:
+		if len(r.Topics) == 0 { // a nudge, which is to overtake what is parked
+			return control
+		}
 		for i := range r.Topics {
 			if core.TopicID(r.Topics[i].TopicID) == core.MetadataPartition.Topic || r.Topics[i].Topic == core.MetadataTopic {
 				return metadataFetch
@@ -108,6 +110,7 @@ type peerLane struct {
 type peer struct {
 	peerLane
 	queue   []broker.Call // not sent yet
+	busy    int           // calls without an answer
 	running bool          // a goroutine has the queue
 	conn    *peerConn
 	backoff time.Duration
@@ -123,21 +126,49 @@ func (p *peers) call(c broker.Call) {
 		p.fail(c, errUnknownPeer)
 		return
 	}
-	to := peerLane{c.Peer, laneOf(c.Msg)}
-	t := p.peers[to]
-	if t == nil {
-		t = &peer{peerLane: to}
-		p.peers[to] = t
-	}
+	t := p.laneFor(c)
 	if t.conn == nil && time.Now().Before(t.retryAt) {
 		p.fail(c, errBackoff)
 		return
 	}
 	t.queue = append(t.queue, c)
+	t.busy++
 	if !t.running {
 		t.running = true
 		p.work.Go(func() { p.send(t, addr) })
 	}
+}
+
+// laneFor finds the lane for a call: for a fetch one that is free, if there is any.
+func (p *peers) laneFor(c broker.Call) (t *peer) {
+	first := laneOf(c.Msg)
+	last := first
+	if first == dataFetch {
+		last += broker.FetcherCalls - 1
+	}
+	for l := first; l <= last; l++ {
+		to := peerLane{c.Peer, l}
+		x := p.peers[to]
+		if x == nil {
+			x = &peer{peerLane: to}
+			p.peers[to] = x
+		}
+		if t == nil || x.busy < t.busy {
+			t = x
+		}
+		if t.busy == 0 {
+			break
+		}
+	}
+	return t
+}
+
+// answered hands on what became of a call that a lane had taken.
+func (p *peers) answered(t *peer, a broker.Answer) {
+	p.mu.Lock()
+	t.busy--
+	p.mu.Unlock()
+	p.in.put(a)
 }
 
 func (p *peers) fail(c broker.Call, err error) {
@@ -165,7 +196,7 @@ func (p *peers) send(t *peer, addr string) {
 		}
 		if err != nil {
 			for _, c := range calls {
-				p.fail(c, err)
+				p.answered(t, broker.Answer{Token: c.Token, Peer: c.Peer, Err: err})
 			}
 		}
 	}
@@ -264,7 +295,7 @@ func (c *peerConn) read() {
 	c.mu.Unlock()
 	c.sock.Close()
 	for _, s := range open {
-		p.in.put(broker.Answer{Token: s.token, Peer: c.peer.id, Err: err})
+		p.answered(c.peer, broker.Answer{Token: s.token, Peer: c.peer.id, Err: err})
 	}
 	if !closed {
 		p.log.Info("connection to a peer broke", "peer", c.peer.id, "err", err)
@@ -307,6 +338,6 @@ func (c *peerConn) readOne() error {
 	if a.Err != nil {
 		a.Msg, a.Batches = nil, nil
 	}
-	c.peers.in.put(a)
+	c.peers.answered(c.peer, a)
 	return nil
 }

@@ -49,6 +49,9 @@ func (p *fakePeerConn) Frame(seq uint64, f net.Frame) error {
 	case *kmsg.VoteResponse:
 		resp.ErrorCode = int16(r.Correlation)
 	case *kmsg.FetchResponse:
+		if r.Msg.(*kmsg.FetchRequest).MaxWaitMillis == parked {
+			return nil
+		}
 		b, err := record.NewBuilder().Add(record.Record{Value: []byte("x")}).Build()
 		if err != nil {
 			return err
@@ -79,6 +82,16 @@ func shutdown(s *tcp.Server) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Shutdown(ctx)
+}
+
+// parked is the MaxWaitMillis of a fetch that the fake peer never answers.
+const parked = 1234
+
+func fetchOf(maxWaitMillis int32) kmsg.Request {
+	r := kmsg.NewPtrFetchRequest()
+	r.Version, r.MaxWaitMillis = 17, maxWaitMillis
+	r.Topics = []kmsg.FetchRequestTopic{{TopicID: [16]byte{15: 9}}}
+	return r
 }
 
 func vote() kmsg.Request {
@@ -121,10 +134,12 @@ func TestEveryCallIsAnswered(t *testing.T) {
 		require.Equal(t, broker.Token(i), a.Token)
 		require.Equal(t, int16(i+1), a.Msg.(*kmsg.VoteResponse).ErrorCode)
 	}
-	fetch := kmsg.NewPtrFetchRequest()
-	fetch.Version = 17
-	p.call(broker.Call{Token: 99, Peer: 2, Msg: fetch})
+	for i := range broker.FetcherCalls - 1 {
+		p.call(broker.Call{Token: broker.Token(200 + i), Peer: 2, Msg: fetchOf(parked)})
+	}
+	p.call(broker.Call{Token: 99, Peer: 2, Msg: fetchOf(0)})
 	a := nextInput(t, in).(broker.Answer)
+	require.Equal(t, broker.Token(99), a.Token, "a fetch does not wait for the answers of those that are parked")
 	require.NoError(t, a.Err)
 	require.Len(t, a.Batches, 2)
 	require.Len(t, a.Batches[0], 1)
@@ -136,10 +151,10 @@ func TestEveryCallIsAnswered(t *testing.T) {
 	held := kmsg.NewPtrFetchSnapshotRequest()
 	held.Version = 1
 	p.call(broker.Call{Token: 101, Peer: 2, Msg: held})
-	require.Eventually(t, func() bool { return s.Conns() == int(lanes) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Conns() == 2+broker.FetcherCalls }, 10*time.Second, time.Millisecond)
 	shutdown(s)
 	gone := map[broker.Token]bool{}
-	for !gone[101] {
+	for len(gone) < broker.FetcherCalls { // the parked fetches, and this one
 		switch x := nextInput(t, in).(type) {
 		case broker.Answer:
 			require.Error(t, x.Err)

@@ -56,23 +56,25 @@ type Broker struct {
 	parts    map[core.Partition]*partition
 	deadline deadlines
 
-	conns         map[ConnID]*conn
-	sessions      *fetchSessions
-	timers        *timers
-	tokens        Token
-	answers       map[Token]func(Input)
-	fetchers      map[int32]*fetcher  // by leader
-	peerRequests  map[uint64]*request // of the quorum, unanswered
-	waiters       replica.Waiter
-	producing     map[replica.Waiter]*pendingProduce
-	deleting      map[replica.Waiter]*pendingDelete
-	creations     []*creationWait
-	groups        *group.Coordinator
-	groupRequests map[group.Token]*request  // unanswered
-	groupWrites   map[replica.Waiter]uint64 // the coordinator's, by the replica's waiter
-	producers     producerIDs
-	retention     *timer
-	rout          replica.Out // scratch: what the replica last called wants done
+	conns    map[ConnID]*conn
+	sessions *fetchSessions
+	timers   *timers
+	tokens   Token
+	answers  map[Token]func(Input)
+	fetchers map[int32]*fetcher // by leader
+	// parkedFollowers are followers' fetches that wait, by replica, in the order in which they came.
+	parkedFollowers map[int32][]*parkedFetch
+	peerRequests    map[uint64]*request // of the quorum, unanswered
+	waiters         replica.Waiter
+	producing       map[replica.Waiter]*pendingProduce
+	deleting        map[replica.Waiter]*pendingDelete
+	creations       []*creationWait
+	groups          *group.Coordinator
+	groupRequests   map[group.Token]*request  // unanswered
+	groupWrites     map[replica.Waiter]uint64 // the coordinator's, by the replica's waiter
+	producers       producerIDs
+	retention       *timer
+	rout            replica.Out // scratch: what the replica last called wants done
 }
 
 // New returns a broker that waits for Start.
@@ -86,6 +88,7 @@ func New(cfg Config, boot Boot) *Broker {
 		answersOfController: map[controller.Token]func(kmsg.Response, error){},
 		parts:               map[core.Partition]*partition{},
 		fetchers:            map[int32]*fetcher{},
+		parkedFollowers:     map[int32][]*parkedFetch{},
 		conns:               map[ConnID]*conn{},
 		timers:              newTimers(),
 		answers:             map[Token]func(Input){},

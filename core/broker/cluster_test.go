@@ -105,8 +105,10 @@ func (w *network) deliver() {
 	}
 }
 
-func (w *network) send(to *host, in Input) {
-	w.queue = append(w.queue, flight{at: w.now.Add(time.Millisecond), to: to, in: in})
+func (w *network) send(to *host, in Input) { w.sendIn(time.Millisecond, to, in) }
+
+func (w *network) sendIn(d time.Duration, to *host, in Input) {
+	w.queue = append(w.queue, flight{at: w.now.Add(d), to: to, in: in})
 }
 
 func (w *network) call(from *host, c Call) {
@@ -192,12 +194,14 @@ func askAt[T kmsg.Response](h *host, limit time.Duration, req kmsg.Request, batc
 	return h.answers[seq].Msg.(T)
 }
 
-func createAt(h *host, name string) {
+func createAt(h *host, name string) { h.t.Helper(); createPartitionsAt(h, name, 1) }
+
+func createPartitionsAt(h *host, name string, partitions int32) {
 	h.t.Helper()
 	r := kmsg.NewPtrCreateTopicsRequest()
 	r.Version = 7
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, 1, -1
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, -1
 	r.Topics = append(r.Topics, topic)
 	resp := askAt[*kmsg.CreateTopicsResponse](h, time.Second, r)
 	require.Zero(h.t, resp.Topics[0].ErrorCode, resp.Topics[0].ErrorMessage)
@@ -251,4 +255,53 @@ func TestClusterKeepsServingAtRest(t *testing.T) {
 		p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
 		require.Zero(t, p.ErrorCode, "a leader that is heard keeps its lease")
 	}
+}
+
+// Each partition that is written to asks by a call of its own, while the others wait for news in theirs. However many
+// there are, no acknowledgement waits until a parked fetch has waited enough.
+func TestClusterAcknowledgesAtOnce(t *testing.T) {
+	const partitions = 3 * 8 // more that follow one leader than there are calls to it
+	w := newNetwork(t, 3)
+	createPartitionsAt(w.hosts[0], "orders", partitions)
+	id := w.hosts[0].b.image.Topic("orders").ID
+	w.run(time.Second, func() bool {
+		return !slices.ContainsFunc(w.hosts, func(h *host) bool { return !h.b.led("orders") })
+	})
+	for _, h := range w.hosts {
+		h.syncTime = 2 * time.Millisecond
+	}
+	for i := range int32(5 * partitions) {
+		p := i % partitions
+		leader := w.hosts[w.hosts[0].b.image.Partition(core.Partition{Topic: id, Index: p}).Leader-1]
+		began := w.now
+		resp := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", p, -1), batch("a")))
+		require.Zero(t, resp.ErrorCode)
+		require.Less(t, w.now.Sub(began), 20*time.Millisecond, "write %d: messages take 1 ms here and syncs 2", i)
+	}
+}
+
+// Rule 15: a damaged replica leaves the in-sync set and is fetched again; and not before it has left.
+func TestClusterDamagedFollowerStartsOver(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	produce := func() {
+		p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
+		require.Zero(t, p.ErrorCode)
+	}
+	produce()
+
+	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
+	follower := w.hosts[leader.b.cfg.NodeID%3]
+	follower.now = w.now
+	follower.step(LogFailed{Log: id, Err: errors.New("rot")})
+	require.Equal(t, int64(1), follower.logs[id].end, "it is in sync, so its files may be the last ones")
+	leader.now = w.now
+	leader.send(produceRequest("orders", 0, -1), batch("b")) // so that there is something that it lacks
+	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 2 })
+	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
+	require.Equal(t, int64(2), follower.logs[id].end)
+	require.False(t, follower.b.parts[id].damaged)
 }

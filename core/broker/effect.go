@@ -163,7 +163,9 @@ type SaveSnapshot struct {
 // DropSnapshots deletes all stored snapshots but Keep.
 type DropSnapshots struct{ Keep quorum.SnapshotID }
 
-// Call sends a request to a peer; answered by Answer, always.
+// Call sends a request to a peer; answered by Answer, always. Up to FetcherCalls fetches of partitions are under way
+// to one peer, most of them parked there: the host sees to it that none waits for the answer of another, nor anything else
+// for theirs.
 type Call struct {
 	Token Token
 	Peer  int32

@@ -13,23 +13,30 @@ import (
 )
 
 // fetcher pulls from one leader for all partitions that follow it: one way to move records, the same Fetch as a
-// client's, with a replica id. Few calls are under way at once: one waits at the leader for news of most
-// partitions, the others serve those that joined since or catch up, so that these do not hold up the live tail.
+// client's, with a replica id. A partition asks again as soon as what it got is durable, for by what it asks the leader
+// learns how far it is, and a client waits for that. Meanwhile the call of the others may be parked at the leader; so
+// there are several calls, and each active partition comes to have its own. When there are no more calls to be had, the
+// leader is nudged to answer all those that it has parked, and the next one is for all partitions again.
 type fetcher struct {
-	leader int32
-	calls  int // under way
-	wants  []*partition
-	paused *timer // after a failure
+	leader  int32
+	calls   int // under way
+	wants   []*partition
+	soon    *timer // pull, once this instant's inputs are all taken
+	paused  *timer // after a failure
+	nudged  bool   // a nudge is under way
+	merging *timer // after a nudge: calls are coming back, the next one waits for them
 }
 
 const (
-	// fetcherCalls is how many calls to one leader are under way at most.
-	fetcherCalls = 3
+	// FetcherCalls is how many calls to one leader are under way at most. See Call for what this asks of the host.
+	FetcherCalls = 4
 	// fetcherRetry is the pause after a call, or a partition, that failed.
 	fetcherRetry = 50 * time.Millisecond
+	// mergePatience is how long the next call waits for those that a nudge is to bring back: some may have much to carry.
+	mergePatience = 20 * time.Millisecond
 )
 
-// wantFetch notes that p has something to ask of its leader, and asks if a call is free.
+// wantFetch notes that p has something to ask of its leader, and asks soon: with what else turns up at this instant.
 func (b *Broker) wantFetch(p *partition) {
 	leader := p.replica.Leader()
 	f := b.fetchers[leader]
@@ -44,14 +51,40 @@ func (b *Broker) wantFetch(p *partition) {
 		p.wants = f
 		f.wants = append(f.wants, p)
 	}
-	b.pull(f)
+	if f.soon == nil {
+		f.soon = b.timers.set(b.now+1, func() {
+			f.soon = nil
+			b.pull(f)
+		})
+	}
+}
+
+// nudge asks the leader to answer what it has parked of this broker's, by a fetch of nothing.
+func (b *Broker) nudge(f *fetcher) {
+	if f.nudged || f.merging != nil {
+		return
+	}
+	f.nudged = true
+	f.merging = b.timers.set(b.now.Add(mergePatience), func() {
+		f.merging = nil
+		b.pull(f)
+	})
+	b.out.Add(Call{Peer: f.leader, Msg: b.fetchRequest(nil), Token: b.ask(func(Input) { f.nudged = false })})
 }
 
 // pull sends one call for all partitions that want something and have no question open.
 func (b *Broker) pull(f *fetcher) {
-	if f.calls >= fetcherCalls || f.paused != nil || len(f.wants) == 0 || b.membership.epoch < 0 {
+	switch {
+	case f.paused != nil || len(f.wants) == 0 || b.membership.epoch < 0:
+		return
+	case f.calls >= FetcherCalls:
+		b.nudge(f)
+		return
+	case f.merging != nil && f.calls > 0:
 		return
 	}
+	b.timers.cancel(f.merging)
+	f.merging = nil
 	wants := f.wants
 	f.wants = nil
 	asks := make([]fetchAsk, 0, len(wants))
@@ -115,6 +148,10 @@ func (b *Broker) onFetched(f *fetcher, asks []fetchAsk, a Answer) {
 		if p := asks[i].part; p.asking == f { // else it has turned to another leader meanwhile
 			p.asking = nil
 		}
+	}
+	if f.calls == 0 {
+		b.timers.cancel(f.merging)
+		f.merging = nil
 	}
 	failed := a.Err != nil
 	if resp, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {

@@ -119,6 +119,10 @@ func (b *Broker) parkFetch(f fetch) {
 			part.fetches = append(part.fetches, pf)
 		}
 	}
+	if f.replica {
+		id := f.m.ReplicaState.ID
+		b.parkedFollowers[id] = append(b.parkedFollowers[id], pf)
+	}
 	f.q.drop = func() { b.unparkFetch(pf) }
 	wait := time.Duration(f.m.MaxWaitMillis) * time.Millisecond
 	pf.timer = b.timers.set(b.now.Add(wait), func() {
@@ -129,8 +133,11 @@ func (b *Broker) parkFetch(f fetch) {
 
 func (b *Broker) unparkFetch(pf *parkedFetch) {
 	b.timers.cancel(pf.timer)
+	same := func(x *parkedFetch) bool { return x == pf }
+	if id := pf.m.ReplicaState.ID; pf.replica {
+		b.parkedFollowers[id] = slices.DeleteFunc(b.parkedFollowers[id], same)
+	}
 	for _, part := range pf.on {
-		same := func(x *parkedFetch) bool { return x == pf }
 		part.fetches = slices.DeleteFunc(part.fetches, same)
 		part.followers = slices.DeleteFunc(part.followers, same)
 	}

@@ -18,8 +18,21 @@ func handlePeerFetch(b *Broker, q *request) {
 		b.closeConn(q, "a fetch between brokers names its replica")
 		return
 	}
+	if len(m.Topics) == 0 {
+		b.nudged(m.ReplicaState.ID)
+	}
 	f := fetch{q: q, m: m, parts: requestParts(m), replica: true}
 	b.serveFetch(f, b.takeProgress(&f))
+}
+
+// nudged answers all that is parked of a follower: it has more to ask than it has calls.
+func (b *Broker) nudged(replica int32) {
+	parked := b.parkedFollowers[replica]
+	delete(b.parkedFollowers, replica)
+	for _, pf := range parked {
+		b.unparkFetch(pf)
+		b.answerFetch(&pf.fetch, b.decideFetch(&pf.fetch))
+	}
 }
 
 // takeProgress moves the follower's progress by what it asks (rule 6), and decides what it may read.

@@ -3,6 +3,7 @@ package broker
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/config"
@@ -28,9 +29,10 @@ type host struct {
 	seq      uint64
 	ready    bool
 	stop     *Stop
-	fail     error // of the next appends
-	holdSync bool  // report Written, not Durable
-	holdOpen bool  // do not answer OpenLog
+	fail     error         // of the next appends
+	holdSync bool          // report Written, not Durable
+	syncTime time.Duration // in a network: from Written to Durable
+	holdOpen bool          // do not answer OpenLog
 }
 
 type memLog struct {
@@ -154,7 +156,11 @@ func (h *host) append(e Append) {
 		l.end = b.NextOffset()
 	}
 	h.tell(Written{Log: e.Log, End: l.end})
-	if !h.holdSync || e.Log == core.MetadataPartition {
+	switch {
+	case h.holdSync && e.Log != core.MetadataPartition:
+	case h.syncTime > 0:
+		h.net.sendIn(h.syncTime, h, Durable{Log: e.Log, End: l.end})
+	default:
 		h.tell(Durable{Log: e.Log, End: l.end})
 	}
 }

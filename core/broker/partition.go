@@ -26,6 +26,8 @@ type partition struct {
 	wants              *fetcher       // as a follower: has it in its list of those to ask for
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
+	damaged            bool           // its log is (rule 15)
+	renewed            bool           // its log was begun anew because it was damaged, and is not open yet
 	gone               bool           // its topic is deleted, or its replica moved elsewhere
 }
 
@@ -129,12 +131,15 @@ func (b *Broker) onLogOpened(in LogOpened) {
 	p.saved = -1
 	if in.Err != nil {
 		b.failPartition(p, in.Err)
+	} else {
+		p.renewed = false
 	}
 	b.applyState(p)
 }
 
 func (b *Broker) failPartition(p *partition, err error) {
 	b.log(Error, "partition is set aside: its log is damaged", "topic", p.topic, "partition", p.id.Index, "error", err)
+	p.damaged = true
 	p.replica.Fail(b.now, err, &b.rout)
 	b.carryOut(p)
 	b.wakeFetches(p)
@@ -183,6 +188,26 @@ func (b *Broker) applyState(p *partition) {
 	}
 	p.replica.Apply(b.now, st, &b.rout)
 	b.carryOut(p)
+	if p.damaged && !p.gone && !p.renewed && b.expendable(p.state) {
+		b.startOver(p)
+	}
+}
+
+// expendable says that nothing depends on this broker's copy of a partition: another leads, and this one counts neither
+// as in sync nor as eligible, so that it can not be chosen before it has fetched everything again (rules 7 and 8).
+func (b *Broker) expendable(st *controller.Partition) bool {
+	self := b.cfg.NodeID
+	return st.Leader != controller.NoLeader && st.Leader != self && !slices.Contains(st.ISR, self) && !slices.Contains(st.ELR, self)
+}
+
+// startOver gives up the files of a damaged replica and fetches everything again (rule 15). A log that cannot be opened
+// after that stays set aside.
+func (b *Broker) startOver(p *partition) {
+	b.log(Warn, "a damaged log is given up, to be fetched from its leader again", "topic", p.topic, "partition", p.id.Index, "leader", p.state.Leader)
+	st := p.state
+	b.dropPartition(p)
+	p = b.addPartition(st)
+	p.state, p.renewed = st, true
 }
 
 // configChanged takes new settings of a topic or of the broker.
