@@ -29,6 +29,11 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	}
 	f.Close()
 	l.snapshots = append(l.snapshots, offset)
+	if len(l.snapshots) > keepSnapshots { // what is deleted may be the only one that is durable
+		if err := l.syncSnapshot(); err != nil {
+			return err
+		}
+	}
 	for len(l.snapshots) > keepSnapshots {
 		if err := removeIfThere(l.store.fs, l.snapshotName(l.snapshots[0])); err != nil {
 			return err
