@@ -174,7 +174,9 @@ func (s *fetchScratch) release() {
 func readErrorCode(err error) int16 {
 	switch {
 	case errors.Is(err, segment.ErrOffsetOutOfRange):
-		return kerr.OffsetOutOfRange.Code
+		// The log's start is moving, and the core has not heard of it. To say so here would be to show a start that
+		// the next answer takes back: this one holds nothing, and the client asks again.
+		return 0
 	case errors.Is(err, segment.ErrNoLog), errors.Is(err, segment.ErrClosed):
 		return kerr.NotLeaderForPartition.Code
 	default:

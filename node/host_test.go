@@ -225,7 +225,7 @@ func TestFetchSendsSpans(t *testing.T) {
 		}
 		req.Topics = append(req.Topics, topic)
 		parts := w.call(req).(*kmsg.FetchResponse).Topics[0].Partitions
-		require.Equal(t, []int16{0, 0, kerr.NotLeaderForPartition.Code, 0, kerr.OffsetOutOfRange.Code},
+		require.Equal(t, []int16{0, 0, kerr.NotLeaderForPartition.Code, 0, 0}, // the last: its log is being cut, which the core will hear of
 			[]int16{parts[0].ErrorCode, parts[1].ErrorCode, parts[2].ErrorCode, parts[3].ErrorCode, parts[4].ErrorCode})
 		require.Equal(t, values, valuesOf(t, parts[0].RecordBatches))
 		require.Equal(t, values[40:], valuesOf(t, parts[1].RecordBatches))

@@ -88,7 +88,8 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 	case broker.Retain:
 		x.retain(l, e)
 	case broker.SaveEpochs:
-		if err := l.SaveEpochs(e.Epochs); err != nil {
+		err := x.untilThereIsRoom("saving a leader-epoch history", func() error { return l.SaveEpochs(e.Epochs) })
+		if err != nil {
 			x.failed(e.Log, "saving the leader-epoch history", err)
 		}
 	case broker.SaveProducers:
@@ -200,7 +201,11 @@ func gather(jobs []job) (batches []record.Batch, sync bool) {
 }
 
 func (x *executor) truncate(q *queue, l *segment.Log, e broker.Truncate) {
-	end, err := l.Truncate(e.To)
+	var end int64
+	err := x.untilThereIsRoom("truncating a log", func() (err error) {
+		end, err = l.Truncate(e.To)
+		return err
+	})
 	if err != nil {
 		x.failed(e.Log, "truncating", err)
 		return
