@@ -8,7 +8,7 @@
 //
 //	lock, meta, state        lock; the host's bytes about the directory; term and vote
 //	clean-stop               the last process stopped cleanly (Store.takeMarker)
-//	checkpoints              of all logs: recovery point, start, high watermark, leader epochs (journal)
+//	checkpoints              of all logs: name, recovery point, start, high watermark, leader epochs (journal)
 //	TOPIC-INDEX/             a log, named as Kafka's:
 //	  partition.metadata     whose it is (the name does not tell, once a topic is made again)
 //	  OFFSET.log             batches from the offset on, exactly as sent
@@ -51,6 +51,13 @@
 // Without a readable journal no recovery point is known: then an end is only
 // taken for torn if nothing good follows it, and a log that is refused stays refused.
 //
+// A log that had durable data and is missing as a whole is damage, too, and one
+// whose metadata file is damaged is known by the journal: no empty log is ever made in their place.
+// A directory that neither tells whose it is nor is known was never durable.
+//
+// A wrong bit may come from a single read. What looks damaged is read again, and
+// no end is cut before two reads agree about it.
+//
 // After a failed sync Linux shows pages as clean that are not on disk, and a
 // later sync that succeeds does not bring them there ("fsyncgate"). So what is
 // found good above the recovery point is written again, and the journal
@@ -92,6 +99,7 @@
 //
 //	append.go    Append, rolling, room ahead     round.go     group commit, checkpoints
 //	read.go      Read; span.go, lookup.go        truncate.go  Truncate; start.go SetStart, Retain, Reset
-//	recover.go   recovery of logs; open.go Open  journal.go   checkpoints file; facts.go its entries
+//	open.go      Open, OpenLog, DeleteLogs       find.go      which directory is which log
+//	recover.go   recovery; rewrite.go            journal.go   checkpoints file; facts.go its entries
 //	index.go     sparse index; scan.go parsing   files.go     bound on open files
 package segment

@@ -49,22 +49,25 @@ func (r *recovery) findLogs(dirs []string) error {
 		x := &results[i]
 		x.id, x.topic, x.err = s.readMetadata(dirs[i])
 	})
-	var nameless []string
+	var nameless []int
 	for i, x := range results {
 		dir := dirs[i]
 		switch {
-		case errors.Is(x.err, ErrCorrupt):
-			nameless = append(nameless, dir)
-		case x.err != nil:
+		case errors.Is(x.err, ErrFormat):
 			return x.err
+		case x.err != nil:
+			nameless = append(nameless, i)
 		case s.logs[x.id] != nil:
 			s.notice("%s: another directory of the log in %s, left alone", dir, s.logs[x.id].dir)
 		default:
 			s.addLog(x.id, x.topic, dir)
 		}
 	}
-	for _, dir := range nameless {
-		if err := r.judgeNameless(dir); err != nil {
+	for _, i := range nameless {
+		err := results[i].err
+		if !errors.Is(err, ErrCorrupt) {
+			r.setUnreadable(dirs[i], err)
+		} else if err := r.judgeNameless(dirs[i]); err != nil {
 			return err
 		}
 	}
@@ -117,6 +120,16 @@ func (r *recovery) judgeNameless(dir string) error {
 		return s.removeTree(dir)
 	}
 	return nil
+}
+
+// setUnreadable treats a directory whose metadata file cannot be read. That concerns its log alone, if anybody knows which that is.
+func (r *recovery) setUnreadable(dir string, err error) {
+	r.s.notice("%s: %v", dir, err)
+	if owners := r.ownersOf(dir); len(owners) == 1 {
+		r.s.addLog(owners[0], r.content.facts[owners[0]].topic, dir).damage = err
+	} else {
+		r.s.blocked[dir] = err
+	}
 }
 
 // lookInto says whether there is data in a directory, and whether there is anything that is not of a log.

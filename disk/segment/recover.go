@@ -84,7 +84,7 @@ func (r *recovery) setChanged() {
 
 // recover recovers one log. What is wrong with it is left in l.damage; its files are then left as they are.
 func (r *recovery) recover(l *Log) {
-	if l.missing {
+	if l.damage != nil {
 		return
 	}
 	p := logRecovery{r: r, l: l, known: r.s.journal.get(l.id)}

@@ -321,6 +321,28 @@ func TestWhoseLog(t *testing.T) {
 	}
 }
 
+// TestUnreadableLog: what cannot be read of one log concerns no other.
+func TestUnreadableLog(t *testing.T) {
+	for _, path := range []string{"t-0/*.metadata", "t-0/*.log", "t-0"} {
+		d, s, _ := writtenDisk(t)
+		other, _ := openLog(t, s, 1, smallLog)
+		fill(t, other, 3, 100)
+		fill(t, s.Log(part(0)), 3, 100)
+		d.Kill()
+		d.AddRule(simdisk.Rule{Op: simdisk.OpRead | simdisk.OpList, Path: path, Nth: 1, Times: -1, Effect: simdisk.IOError})
+		fs := d.Mount()
+		s = openStore(t, fs)
+		_, _, err := s.OpenLog(part(0), "t", smallLog)
+		require.ErrorIs(t, err, disk.ErrIO, path)
+		_, st := openLog(t, s, 1, smallLog)
+		require.EqualValues(t, 3, st.End)
+		require.NoError(t, s.Close())
+		d.ClearRules()
+		_, st = openLog(t, openStore(t, fs), 0, smallLog)
+		require.EqualValues(t, 33, st.End, path)
+	}
+}
+
 // TestDeletionIsFinished: a crash in the middle of a deletion leaves neither the log nor the word that it is missing.
 func TestDeletionIsFinished(t *testing.T) {
 	for call, done := 1, false; !done; call++ {
