@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSeedsThatFoundBugs runs the worlds in which the swarm found something. What a seed draws changes as the simulator
+// grows, so an old seed may no longer lead to its bug; the room where the bug was has a test of its own.
+func TestSeedsThatFoundBugs(t *testing.T) {
+	for _, x := range []struct {
+		seed uint64
+		cut  string
+		was  string
+	}{
+		{1753896717035291, "f0.f1.f4.c0.c1.c3.c4.c5.c7.o82.d5170.x", "a producer was forgotten with the records that retention deleted"},
+		{40213, "", "every durable producer snapshot was deleted for ones that were not"},
+		{740, "", "the same"},
+		{207, "", "the same"},
+		{375, "", "an unreadable topic id made a log be taken for a new one"},
+		{698, "", "the same, of the metadata log"},
+		{915, "", "the same"},
+		{1520, "", "the same, of a partition"},
+		{1091, "", "a truncation without room was given up"},
+		{2754, "", "a start that was still moving was shown to a reader"},
+	} {
+		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
+			cut, err := ParseCut(x.cut)
+			require.NoError(t, err)
+			r := RunPlan(cut.Apply(Draw(x.seed)), Options{})
+			require.Nil(t, r.Failure, x.was)
+		})
+	}
+}
