@@ -12,6 +12,7 @@ import (
 	"lockstep/core/controller"
 	"lockstep/core/quorum"
 	"lockstep/core/record"
+	"lockstep/core/replica"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -180,6 +181,11 @@ func (w *network) kill(id int32) {
 			w.refuse(conn)
 		}
 	}
+	for i := range w.queue { // what it sent just now is lost
+		if a, ok := w.queue[i].in.(Answer); ok && a.Peer == id {
+			w.queue[i].in = Answer{Token: a.Token, Peer: id, Err: errDown}
+		}
+	}
 	for _, h := range w.hosts {
 		w.send(h, PeerClosed{Peer: id})
 	}
@@ -304,4 +310,40 @@ func TestClusterDamagedFollowerStartsOver(t *testing.T) {
 	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
 	require.Equal(t, int64(2), follower.logs[id].end)
 	require.False(t, follower.b.parts[id].damaged)
+}
+
+// Rule 6: the high watermark never goes back where a client can see it. A leader learns from its followers what is
+// committed before they learn it from the leader; a successor must not tell of less.
+func TestClusterSuccessorDoesNotTellAnOlderHighWatermark(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
+	for _, value := range []string{"a", "b"} {
+		end := w.now.Add(time.Second) // so that all know of the one before
+		w.run(2*time.Second, func() bool { return w.now >= end })
+		require.Zero(t, produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch(value))).ErrorCode)
+	}
+	w.kill(leader.b.cfg.NodeID)
+	var next *host
+	w.run(2*time.Second, func() bool {
+		for _, h := range w.hosts {
+			if h != leader && h.b.parts[id].replica.Role() == replica.Leader {
+				next = h
+			}
+		}
+		return next != nil
+	})
+	fetch := func() *kmsg.FetchResponseTopicPartition {
+		return &askAt[*kmsg.FetchResponse](next, time.Second, fetchRequest("orders", 0, 0, 0, 1)).Topics[0].Partitions[0]
+	}
+	p := fetch()
+	require.Zero(t, p.ErrorCode)
+	require.Equal(t, int64(-1), p.HighWatermark, "two records were acknowledged, and this broker knows of one")
+	end := w.now.Add(100 * time.Millisecond)
+	w.run(time.Second, func() bool { return w.now >= end })
+	p = fetch()
+	require.Equal(t, int64(2), p.HighWatermark)
 }

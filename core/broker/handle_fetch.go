@@ -183,6 +183,10 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 			// A new leader may not know yet of what is committed: to say that there is nothing would be a stale read (rule 6).
 			e.Code = errOffsetNotAvailable
 		}
+		if e.Unsettled && !f.replica {
+			// Nor may it name the high watermark it knows, which its predecessor may have told to be higher. -1 is Kafka's "not known".
+			e.HighWatermark, e.LastStable = -1, -1
+		}
 		news := !p.told || p.toldHW != e.HighWatermark || p.toldLogStart != e.LogStart
 		if incremental && !reads && !news && e.Code == errNone && e.Diverging == nil {
 			continue
