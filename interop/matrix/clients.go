@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,17 +17,31 @@ var clients = []driver{
 	goClient("franz-go", ".", "./interop/franzgo"),
 	goClient("sarama", "interop/go", "./sarama"),
 	limited(goClient("kafka-go", "interop/go", "./kafkago"), limits{emptyIsNull: true}),
-	{name: "kcat", install: (*installer).kcat, open: openKcat, limits: limits{noTimestamps: true, textHeaders: true}},
+	{name: "kcat", install: (*installer).kcat, open: openKcat, limits: limits{noTimestamps: true, textHeaders: true}, gaps: notATool(nil)},
 	pythonClient("confluent-kafka", "confluent.py"),
 	limited(pythonClient("kafka-python", "kafkapython.py"), limits{noNullHeaders: true}),
 	pythonClient("aiokafka", "aiokafka_agent.py"),
-	{name: "kafkajs", install: (*installer).node, limits: limits{noNullHeaders: true, noMetadata: true},
+	{name: "kafkajs", install: (*installer).node, limits: limits{noNullHeaders: true, noMetadata: true}, hides: "trim",
 		gaps: map[string]string{"error: offset out of range": "it always goes on where its group would begin"}, open: func(in *installer, addr string) (session, error) {
 			return start("node", filepath.Join(in.root, "interop/node/agent.js"), addr, filepath.Join(in.cache, "node"))
 		}},
 	{name: "Java", install: (*installer).java, open: openJava},
 	{name: "Java tools", install: (*installer).java, open: openTools, limits: limits{noTimestamps: true, textHeaders: true},
-		gaps: map[string]string{"error: offset out of range": "the console consumer tells its log only"}},
+		gaps: notATool(map[string]string{"error: offset out of range": "the console consumer tells its log only"})},
+}
+
+// notATool adds the rows that a command line tool is not asked for: it has a process for each call.
+func notATool(gaps map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, p := range phases {
+		for _, r := range p.rows {
+			if p.library {
+				all[r.name] = "a tool that has a process for each call; its library is asked"
+			}
+		}
+	}
+	maps.Copy(all, gaps)
+	return all
 }
 
 func names() (ns []string) {

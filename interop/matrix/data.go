@@ -70,7 +70,7 @@ func sameRecord(want, got agent.Record, l limits) string {
 		if l.textHeaders && !isText(h.Value) && h.Key == got.Headers[i].Key {
 			continue
 		}
-		if d := sameBytes(h.Value, got.Headers[i].Value, false); d != "" || h.Key != got.Headers[i].Key {
+		if d := sameBytes(h.Value, got.Headers[i].Value, l.emptyIsNull); d != "" || h.Key != got.Headers[i].Key {
 			return fmt.Sprintf("offset %d: header %q in place of %q: %s", want.Offset, got.Headers[i].Key, h.Key, d)
 		}
 	}

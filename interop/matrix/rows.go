@@ -16,10 +16,12 @@ type row struct {
 
 // phase is a stretch of rows; every client goes through a phase before any goes through the next.
 type phase struct {
-	name   string
-	start  func(*world) (stop func(), err error) // nil: the brokers of the phase before
-	rows   []row
-	always bool // whatever rows were asked for, because others need it
+	name  string
+	start func(*world) (stop func(), err error) // nil: the brokers of the phase before
+	rows  []row
+	// library says that only libraries are put through it.
+	library bool
+	always  bool // whatever rows were asked for, because others need it
 }
 
 // Kafka's error codes that rows ask for.
@@ -59,8 +61,8 @@ var phases = []phase{
 		{"error: too large", tooLarge},
 		{"error: offset out of range", outOfRange},
 	}},
-	{name: "groups", rows: groupRows},
-	{name: "cluster", start: func(w *world) (func(), error) {
+	{name: "groups", library: true, rows: groupRows},
+	{name: "cluster", library: true, start: func(w *world) (func(), error) {
 		aloneStop()
 		return w.startBrokers(3)
 	}, rows: clusterRows},

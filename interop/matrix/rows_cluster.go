@@ -26,14 +26,10 @@ func leaderKilled(w *world, c *column) error {
 	if err := w.create(agent.Request{Topic: topic, Partitions: clusterPartitions}); err != nil {
 		return err
 	}
-	var member session
-	if _, library := c.s.(*process); library {
-		g := &group{w: w, c: c, join: agent.Request{Op: "join", Topic: topic, Group: topic, Protocol: "classic"}}
-		defer g.close()
-		if err := g.add(); err != nil {
-			return err
-		}
-		member = g.members[0]
+	g := &group{w: w, c: c, join: agent.Request{Op: "join", Topic: topic, Group: topic, Protocol: "classic"}}
+	defer g.close()
+	if err := g.add(); err != nil {
+		return err
 	}
 	var victim *broker
 	err := await(aMoment, func() (err error) {
@@ -53,11 +49,11 @@ func leaderKilled(w *world, c *column) error {
 		return errors.New("all was written before the leader was killed")
 	}
 	stored, err := w.storedOnce(topic, idempotent)
-	if err != nil || member == nil {
+	if err != nil {
 		return err
 	}
 	return await(60*time.Second, func() error {
-		r, err := ask(member, agent.Request{Op: "status"})
+		r, err := ask(g.members[0], agent.Request{Op: "status"})
 		if err != nil {
 			return err
 		}

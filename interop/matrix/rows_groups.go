@@ -62,9 +62,6 @@ type group struct {
 // groupLife takes a group through three joins, a leave, a crash, the leave of all and a resumption, with records written at
 // every stage.
 func groupLife(w *world, c *column, protocol string) error {
-	if _, isProcess := c.s.(*process); !isProcess {
-		return gap("the matrix asks members of groups of libraries only")
-	}
 	topic := c.topic("group-" + protocol)
 	if err := w.write2(topic, groupPartitions, 20); err != nil {
 		return err
