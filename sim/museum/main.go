@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"lockstep/sim/museum/internal/hints"
 )
 
 func main() {
@@ -122,6 +124,10 @@ func (c *curator) show(entries []Entry) (err error) {
 
 // showOne plants one exhibit; false means that it survived, or that the product failed the same seeds.
 func (c *curator) showOne(e *Entry) (bool, error) {
+	if _, ok := hints.Next(c.first, e.Hints); !ok {
+		fmt.Printf(row, e.ID, clip(e.Breaks, 44), "-", "0", "", "", "waits for worlds with "+strings.Join(e.Hints, ", "))
+		return true, nil
+	}
 	program, err := c.shop.build(e, workerPackage)
 	if err != nil {
 		return false, err
@@ -130,10 +136,6 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	v, product, err := c.hunt(e, program)
 	if err != nil {
 		return false, err
-	}
-	if v.Seeds == 0 && !v.Killed {
-		fmt.Printf(row, e.ID, clip(e.Breaks, 44), "-", "0", "", "", "waits for worlds with "+strings.Join(e.Hints, ", "))
-		return true, nil
 	}
 	killer, length := "SURVIVED", ""
 	if v.Killed {

@@ -81,6 +81,19 @@ func Match(p *sim.Plan, hints []string) bool {
 	return true
 }
 
+// Barren is how many seeds in a row without what hints want say that no world has it.
+const Barren = 20_000
+
+// Next returns the first seed from a number on whose plan has what all hints want; false if no world has it.
+func Next(from uint64, hints []string) (seed uint64, ok bool) {
+	for seed := from; seed < from+Barren; seed++ {
+		if Match(sim.Draw(seed), hints) {
+			return seed, true
+		}
+	}
+	return 0, false
+}
+
 // inOrder says whether one of the faults before ends before one of the faults after comes.
 func inOrder(p *sim.Plan, before, after []string) bool {
 	for i := range p.Faults {

@@ -29,9 +29,6 @@ type Verdict struct {
 	Repeat  string
 }
 
-// barren is how many seeds in a row without what the hints want say that no world has it.
-const barren = 20_000
-
 // hang is how long a world may take before it counts as stuck in real time: one takes milliseconds.
 const hang = 90 * time.Second
 
@@ -92,18 +89,15 @@ func (w *worker) run() {
 func (w *worker) take() (uint64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for range barren {
-		if w.verdict.Killed || time.Now().After(w.until) || w.count > 0 && w.begun >= w.count {
-			return 0, false
-		}
-		seed := w.next
-		w.next++
-		if hints.Match(sim.Draw(seed), w.hints) {
-			w.begun++
-			return seed, true
-		}
+	if w.verdict.Killed || time.Now().After(w.until) || w.count > 0 && w.begun >= w.count {
+		return 0, false
 	}
-	return 0, false
+	seed, ok := hints.Next(w.next, w.hints)
+	if ok {
+		w.next = seed + 1
+		w.begun++
+	}
+	return seed, ok
 }
 
 func (w *worker) done(r *sim.Result, start time.Time) {
