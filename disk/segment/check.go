@@ -91,17 +91,16 @@ func (l *Log) verifySegment(seg *segment, size int64, next *int64, epoch *int32)
 	defer l.release(seg)
 	s := l.scan(seg, f, size)
 	defer s.close()
+	s.epoch = *epoch
 	batches := map[int64]int64{} // base offset by position
 	for !s.done() {
 		b, err := s.batch()
 		if err != nil {
 			return damageOf(s, err)
 		}
-		if b.LeaderEpoch() < *epoch {
-			return corrupt(s.name, s.pos, "batch of epoch %d after one of epoch %d", b.LeaderEpoch(), *epoch)
-		}
 		batches[s.pos] = b.BaseOffset()
 		*next, *epoch = b.NextOffset(), b.LeaderEpoch()
+		s.epoch = *epoch
 		s.step(b.Size(), b.NextOffset())
 	}
 	if err = l.verifyIndex(seg, size, batches); err != nil {

@@ -26,17 +26,27 @@ type recovery struct {
 	changed bool // something was written or cut that must be made durable
 }
 
-// loadJournal reads what is known of the logs.
-func (r *recovery) loadJournal() (err error) {
-	if r.old, err = readStable(r.s.fs, journalName); err != nil {
-		return err
+// loadJournal reads what is known of the logs. Where it seems to end torn or damaged it is read again, and the reading that
+// makes the most sense is taken: CRCs leave no doubt that it is right.
+func (r *recovery) loadJournal() error {
+	for n := range maxReads {
+		b, err := readFile(r.s.fs, journalName)
+		if err != nil {
+			return err
+		}
+		c := parseJournal(b)
+		if c.damage != nil && b == nil {
+			c.damage = corrupt(journalName, 0, "missing")
+		}
+		if n == 0 || c.damage == nil && r.content.damage != nil || c.end > r.content.end {
+			r.old, r.content = b, c
+		}
+		if b == nil || c.damage == nil && allZero(b[c.end:]) {
+			break
+		}
 	}
-	r.content = parseJournal(r.old)
 	if r.content.damage != nil {
 		r.clean = false
-		if r.old == nil {
-			r.content.damage = corrupt(journalName, 0, "missing")
-		}
 	}
 	r.s.journal.facts, r.s.journal.seq = r.content.facts, r.content.seq
 	return nil
@@ -338,6 +348,7 @@ func (p *logRecovery) scanOnce(i int, pos int64) (end int64, err error) {
 	defer p.l.release(seg)
 	s := p.l.scan(seg, f, size)
 	s.seek(pos, p.next)
+	s.epoch = p.epoch
 	defer s.close()
 	seg.size, seg.checked = pos, true
 	p.tail = rewriter{f: f, name: s.name, pos: pos, changed: p.r.setChanged}
@@ -365,9 +376,6 @@ func (p *logRecovery) scanOnce(i int, pos int64) (end int64, err error) {
 // take counts a batch that follows.
 func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 	base, epoch := b.BaseOffset(), b.LeaderEpoch()
-	if epoch < p.epoch {
-		return corrupt(s.name, s.pos, "batch of epoch %d after one of epoch %d", epoch, p.epoch)
-	}
 	if epoch > p.epoch {
 		p.known.epochs = withEpoch(p.known.epochs, log.EpochStart{Epoch: epoch, Start: base})
 	}
@@ -378,6 +386,7 @@ func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 		return err
 	}
 	s.step(b.Size(), b.NextOffset())
+	s.epoch = epoch
 	return nil
 }
 

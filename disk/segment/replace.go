@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -126,24 +125,7 @@ func readFile(fs disk.FS, name string) ([]byte, error) {
 	return b, nil
 }
 
-// readStable is readFile for a file whose every bit is believed: it reads until two reads agree, since a wrong bit may come
-// from the reading alone.
-func readStable(fs disk.FS, name string) ([]byte, error) {
-	last, err := readFile(fs, name)
-	for range maxReads {
-		var b []byte
-		if err != nil || last == nil {
-			return last, err
-		}
-		if b, err = readFile(fs, name); err == nil && bytes.Equal(b, last) {
-			return b, nil
-		}
-		last = b
-	}
-	return nil, fmt.Errorf("read %s: %w: no two reads agree", name, disk.ErrIO)
-}
-
-// maxReads is how often bytes are read again until two reads agree.
+// maxReads is how often what looks damaged is read again: a wrong bit may come from the reading alone.
 const maxReads = 8
 
 // removeIfThere removes a file that need not exist.

@@ -20,8 +20,9 @@ type scanner struct {
 	end  int64
 	// next is the base offset that the batch at hand must have, or with gaps (compaction leaves them) at least; -1 if
 	// any will do. No CRC covers it, so that is the only check.
-	next int64
-	gaps bool
+	next  int64
+	gaps  bool
+	epoch int32 // which the batch's is not below; no CRC covers that either
 
 	buf    []byte // of the file, from at on
 	at     int64
@@ -49,7 +50,7 @@ var errZeros = errors.New("zeros")
 // newScanner returns a scanner; close gives its memory back.
 func newScanner(f io.ReaderAt, name string, pos, end int64) *scanner {
 	b := scanBuffers.Get().(*[]byte)
-	return &scanner{f: f, name: name, pos: pos, end: end, next: -1, gaps: true, buf: (*b)[:0], at: pos, pooled: b}
+	return &scanner{f: f, name: name, pos: pos, end: end, next: -1, gaps: true, epoch: record.NoLeaderEpoch, buf: (*b)[:0], at: pos, pooled: b}
 }
 
 // scan returns a scanner over the first size bytes of a segment's file, at its start.
@@ -114,19 +115,26 @@ func (s *scanner) batch() (b record.Batch, err error) {
 	return b, err
 }
 
-// confirm parses again, from bytes read again, until that succeeds or two reads agree that it does not: a wrong bit may come
+// confirm parses again, from bytes read again, until that succeeds or reads agree that it does not: a wrong bit may come
 // from the reading alone, and nothing must be cut or set aside for that.
 func (s *scanner) confirm(parse func() error) error {
 	var last []byte
+	agreed := 0
 	for range maxReads {
 		s.buf, s.at = s.buf[:0], s.pos
 		err := parse()
-		if !errors.Is(err, ErrCorrupt) || last != nil && bytes.Equal(s.buf, last) {
+		if !errors.Is(err, ErrCorrupt) {
+			return err
+		}
+		if agreed++; last == nil || !bytes.Equal(s.buf, last) {
+			agreed = 0
+		}
+		if agreed == 2 {
 			return err
 		}
 		last = append(last[:0], s.buf...)
 	}
-	return fmt.Errorf("read %s at %d: %w: no two reads agree", s.name, s.pos, disk.ErrIO)
+	return fmt.Errorf("read %s at %d: %w: reads do not agree", s.name, s.pos, disk.ErrIO)
 }
 
 func (s *scanner) parseHeader() (record.Header, error) {
@@ -183,6 +191,9 @@ func (s *scanner) parseBatch() (record.Batch, error) {
 	batch, _, err := record.Parse(b)
 	if err != nil {
 		return record.Batch{}, corrupt(s.name, s.pos, "%v", err)
+	}
+	if e := batch.LeaderEpoch(); e < s.epoch {
+		return batch, corrupt(s.name, s.pos, "batch of epoch %d after one of epoch %d", e, s.epoch)
 	}
 	return batch, s.follows(batch.BaseOffset())
 }
