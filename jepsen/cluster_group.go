@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lockstep/linearizability"
-
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -67,34 +65,18 @@ func (g *groupLoad) member(ctx context.Context, process int) error {
 		return err
 	}
 	defer client.CloseAllowingRebalance()
-	before := g.l.r.now()
-	for ctx.Err() == nil {
+	for polled := newPolls(g.l.r); ctx.Err() == nil; {
 		called := g.l.r.now()
 		fetches := client.PollFetches(ctx)
 		mu.Lock()
-		g.record(process, before, fetches, sessions)
+		polled.record(process, called, fetches, func(p int32) int64 { return sessions[p] })
 		mu.Unlock()
-		before = called
 		if !fetches.Empty() {
 			g.commit(ctx, client, fetches)
 		}
 		client.AllowRebalance()
 	}
 	return nil
-}
-
-func (g *groupLoad) record(process int, before int64, fetches kgo.Fetches, sessions map[int32]int64) {
-	now := g.l.r.now()
-	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
-		if t.Err != nil || len(t.Records) == 0 {
-			return
-		}
-		op := linearizability.Op{Process: process, Kind: linearizability.Fetch, Topic: topic, Partition: t.Partition, Invoke: before,
-			From: t.Records[0].Offset, HighWatermark: t.HighWatermark, LogStart: t.LogStartOffset, Session: sessions[t.Partition]}
-		g.l.r.End(g.l.r.Begin(op), now, func(op *linearizability.Op) {
-			op.Outcome, op.Records = linearizability.OK, recordsOf(t.Records)
-		})
-	})
 }
 
 // commit commits what was polled. One that fails says nothing; what was read is read again by whoever has the partition next.

@@ -245,8 +245,7 @@ func (c *reader) insist(ctx context.Context, try func() (int64, error)) (int64, 
 	}
 }
 
-// consume is franz-go's own consumer, over all partitions. A fetch that a poll
-// returns was asked for after the poll before it was called, for then the buffer was emptied.
+// consume is franz-go's own consumer, over all partitions.
 func consume(ctx context.Context, r *recorder, process int, o options, seeds []string) error {
 	offsets := map[int32]kgo.Offset{}
 	for p := range int32(o.partitions) {
@@ -258,22 +257,40 @@ func consume(ctx context.Context, r *recorder, process int, o options, seeds []s
 		return err
 	}
 	defer client.Close()
-	before := r.now()
-	for ctx.Err() == nil {
+	for polled := newPolls(r); ctx.Err() == nil; {
 		called := r.now()
-		fetches := client.PollFetches(ctx)
-		now := r.now()
-		fetches.EachPartition(func(t kgo.FetchTopicPartition) {
-			if t.Err != nil || len(t.Records) == 0 {
-				return
-			}
-			op := linearizability.Op{Process: process, Kind: linearizability.Fetch, Topic: r.topic, Partition: t.Partition, Invoke: before,
-				From: t.Records[0].Offset, HighWatermark: t.HighWatermark, LogStart: t.LogStartOffset}
-			r.End(r.Begin(op), now, func(op *linearizability.Op) {
-				op.Outcome, op.Records = linearizability.OK, recordsOf(t.Records)
-			})
-		})
-		before = called
+		polled.record(process, called, client.PollFetches(ctx), func(int32) int64 { return 0 })
 	}
 	return nil
+}
+
+// polls turns what a client polls into operations. What a poll returns of a partition was asked for after the last
+// poll that returned something of it was called, for then that buffer was emptied. (Of other partitions' buffers that
+// says nothing: the client has one for each broker.)
+type polls struct {
+	r      *recorder
+	began  int64
+	before map[int32]int64
+}
+
+func newPolls(r *recorder) *polls { return &polls{r: r, began: r.now(), before: map[int32]int64{}} }
+
+// record notes what a poll returned that was called at an instant; session numbers a partition's assignments.
+func (p *polls) record(process int, called int64, fetches kgo.Fetches, session func(partition int32) int64) {
+	now := p.r.now()
+	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
+		if t.Err != nil || len(t.Records) == 0 {
+			return
+		}
+		invoke, ok := p.before[t.Partition]
+		if !ok {
+			invoke = p.began
+		}
+		p.before[t.Partition] = called
+		op := linearizability.Op{Process: process, Kind: linearizability.Fetch, Topic: p.r.topic, Partition: t.Partition, Invoke: invoke,
+			From: t.Records[0].Offset, HighWatermark: t.HighWatermark, LogStart: t.LogStartOffset, Session: session(t.Partition)}
+		p.r.End(p.r.Begin(op), now, func(op *linearizability.Op) {
+			op.Outcome, op.Records = linearizability.OK, recordsOf(t.Records)
+		})
+	})
 }

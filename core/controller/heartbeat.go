@@ -44,7 +44,7 @@ func (c *Controller) beat(req *kmsg.BrokerHeartbeatRequest, b *Broker, resp *kms
 	case b.Fenced && req.WantShutdown:
 		resp.ShouldShutdown = true
 	case b.Fenced:
-		if !req.WantFence && !diskFailed && resp.IsCaughtUp && counts {
+		if !req.WantFence && !diskFailed && resp.IsCaughtUp && counts && c.knowsLoss(l) {
 			c.unfence(b)
 		}
 	case req.WantFence || diskFailed:
@@ -76,6 +76,9 @@ func (c *Controller) unfence(b *Broker) {
 func (c *Controller) fence(all ...*Broker) {
 	for _, b := range all {
 		c.emit(&BrokerChangeRecord{ID: b.ID, Epoch: b.Epoch, Fenced: true, Stopping: b.Stopping})
+		if l := c.life(b.ID); l != nil {
+			l.reach = -1
+		}
 	}
 	for _, b := range all {
 		c.takeFromPartitions(b.ID, trust{clean: true, disk: true})

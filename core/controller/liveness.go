@@ -25,6 +25,8 @@ type life struct {
 	// one that is deaf to the metadata log would believe for ever that it leads what was taken from it.
 	goal      int64
 	goalSince core.Time
+	// reach is the offset that it must have reached, once fenced, before it may have a lease again; -1 before that is known.
+	reach int64
 	// stop is, while it is stopping, the offset that it and the others must have reached before it may go; -1 before that is known.
 	stop      int64
 	stopSince core.Time
@@ -59,7 +61,7 @@ func (c *Controller) beginLives(now core.Time) {
 }
 
 func (c *Controller) newLife(b *Broker, now core.Time) life {
-	return life{id: b.ID, heard: now, offset: -1, goal: c.committed.next - 1, goalSince: now, stop: -1}
+	return life{id: b.ID, heard: now, offset: -1, goal: c.committed.next - 1, goalSince: now, reach: -1, stop: -1}
 }
 
 // life returns the life of a broker, or nil.
@@ -102,6 +104,16 @@ func (c *Controller) hear(l *life, offset int64) bool {
 	}
 	l.heard, l.closed = c.call.now, false
 	return true
+}
+
+// knowsLoss reports whether a fenced broker has learned of all that was taken from it when it was fenced. Until then a
+// lease would let it serve as the leader that it was: one that froze for a while sends its first heartbeat before it has
+// read the metadata that it missed.
+func (c *Controller) knowsLoss(l *life) bool {
+	if x := c.committed.Broker(l.id); l.reach < 0 && x != nil && x.Fenced {
+		l.reach = c.committed.next - 1
+	}
+	return l.reach >= 0 && l.offset >= l.reach
 }
 
 // fenceAt says when a broker is to be fenced if nothing more is heard of it.

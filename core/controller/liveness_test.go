@@ -49,6 +49,26 @@ func TestFencingTimes(t *testing.T) {
 	require.False(t, c.image().Broker(3).Fenced)
 }
 
+// A broker that froze sends its first heartbeat before it has read what it missed: with a lease it would serve as the
+// leader that it was, and stale reads with that (found by jepsen with SIGSTOP).
+func TestFencedBrokerGetsNoLeaseBeforeItKnowsWhatItLost(t *testing.T) {
+	c := threeBrokers(t)
+	p := c.create("orders", assigned([]int32{1, 2, 3}))
+	c.heartbeat(1)
+	before := c.beat(1)
+	c.fencedAfter(1, 2, 3)
+	require.NotEqual(t, int32(1), c.image().Partition(p).Leader)
+
+	for range 3 {
+		r := c.ask(before).(*kmsg.BrokerHeartbeatResponse)
+		require.True(t, r.IsFenced, "it takes itself for the leader still")
+		require.True(t, r.IsCaughtUp, "it does know its registration")
+	}
+	c.depose(1, 0) // nor from another controller
+	require.True(t, c.ask(before).(*kmsg.BrokerHeartbeatResponse).IsFenced)
+	require.False(t, c.heartbeat(1).IsFenced)
+}
+
 // A new controller waits a full lease out before it fences anybody: the one before may have granted it a moment ago.
 func TestNewControllerWaitsALease(t *testing.T) {
 	c := threeBrokers(t)
