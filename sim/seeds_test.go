@@ -19,6 +19,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{40213, "", "every durable producer snapshot was deleted for ones that were not"},
 		{740, "", "the same"},
 		{207, "", "the same"},
+		{1045, "", "a log that retention emptied kept no durable producer snapshot"},
 		{375, "", "an unreadable topic id made a log be taken for a new one"},
 		{698, "", "the same, of the metadata log"},
 		{915, "", "the same"},

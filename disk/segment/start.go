@@ -144,7 +144,9 @@ func (l *Log) Retain(limit int64, wall core.WallMillis) (int64, error) {
 	switch {
 	case err != nil || start <= l.start:
 	case start == l.end && start > l.last().base:
-		err = l.empty(start)
+		if err = l.syncSnapshot(); err == nil { // all that is left of the producers
+			err = l.empty(start)
+		}
 	default:
 		err = l.moveStart(start)
 	}
