@@ -75,7 +75,7 @@ func longestGap(instants []int64, at, until int64) (longest time.Duration) {
 	return longest
 }
 
-// String is the summary in one line.
+// String is the summary in one line. Times are median/99th percentile/longest, over the faults of a kind.
 func (s clusterSummary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rounds=%d", len(s.strikes))
@@ -99,7 +99,9 @@ func (s clusterSummary) String() string {
 		fmt.Fprintf(&b, " %s[n=%d no_write %s healed %s]", name, len(of), quantiles(of, func(k struck) time.Duration { return k.pause }),
 			quantiles(of, func(k struck) time.Duration { return k.healed }))
 	}
-	fmt.Fprintf(&b, " silence %s", quantiles(s.strikes, func(k struck) time.Duration { return k.silence }))
+	failovers := slices.Concat(faults["kill-leader"], faults["kill-controller"])
+	fmt.Fprintf(&b, " one_killed[no_write %s] silence %s", quantiles(failovers, func(k struck) time.Duration { return k.pause }),
+		quantiles(s.strikes, func(k struck) time.Duration { return k.silence }))
 	if len(s.stops) > 0 {
 		fmt.Fprintf(&b, " sigterm_max=%s", slices.Max(s.stops).Round(time.Millisecond))
 	}

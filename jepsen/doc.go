@@ -4,6 +4,7 @@
 //
 //	go run ./jepsen -rounds 100            one broker, kill -9 under acks=all load
 //	go run ./jepsen -faults kill,stop,pause -deletes
+//	go run ./jepsen -brokers 3 -rounds 30  a cluster: leaders and controllers killed, frozen, wiped, restarted
 //
 // Clients are real, too: producers are franz-go's, idempotent and not, and one
 // of the consumers is. Others send single Fetch and ListOffsets requests, so that the history
@@ -16,5 +17,10 @@
 // history (history.jsonl, for linearizability.Read) and its picture are. The same
 // runs for a few rounds as a test.
 //
-// Start at run.go (a run), process.go (a broker), produce.go and read.go (the clients), main.go (flags).
+// With a cluster each partition has a replica on every broker, a consumer group
+// commits as it reads, each round begins with all replicas in sync, and in the
+// end all of them hold the same bytes. docs/cluster.md says what each fault is.
+//
+// Start at run.go (a run), process.go (a broker), produce.go and read.go (the clients), main.go (flags);
+// for a cluster at cluster_run.go (rounds and faults), cluster.go (the brokers), cluster_group.go (the group), cluster_summary.go.
 package main

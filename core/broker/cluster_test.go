@@ -347,3 +347,42 @@ func TestClusterSuccessorDoesNotTellAnOlderHighWatermark(t *testing.T) {
 	p = fetch()
 	require.Equal(t, int64(2), p.HighWatermark)
 }
+
+// Whatever broker a client asks, the controller or not: it gets an answer, and the same one.
+func TestClusterAnyBrokerServesClients(t *testing.T) {
+	w := newNetwork(t, 3)
+	ids := map[int64]bool{}
+	var coordinators []int32
+	for i, h := range w.hosts {
+		createAt(h, string(rune('a'+i)))
+		p := kmsg.NewPtrInitProducerIDRequest()
+		p.Version = 4
+		a := askAt[*kmsg.InitProducerIDResponse](h, time.Second, p)
+		require.Zero(t, a.ErrorCode)
+		ids[a.ProducerID] = true
+		f := kmsg.NewPtrFindCoordinatorRequest()
+		f.Version, f.CoordinatorKeys = 4, []string{"group"}
+		c := askAt[*kmsg.FindCoordinatorResponse](h, 2*time.Second, f).Coordinators[0]
+		require.Zero(t, c.ErrorCode, c.ErrorMessage)
+		coordinators = append(coordinators, c.NodeID)
+	}
+	require.Len(t, ids, 3, "producer ids are given once")
+	require.Equal(t, coordinators[0], coordinators[1])
+	require.Equal(t, coordinators[0], coordinators[2])
+	end := w.now.Add(time.Second)
+	w.run(2*time.Second, func() bool { return w.now >= end })
+	for _, h := range w.hosts {
+		m := kmsg.NewPtrMetadataRequest()
+		m.Version = 12
+		a := askAt[*kmsg.MetadataResponse](h, time.Second, m)
+		require.Len(t, a.Brokers, 3)
+		require.Positive(t, a.ControllerID)
+		require.Len(t, a.Topics, 4)
+		for _, topic := range a.Topics {
+			for _, p := range topic.Partitions {
+				require.Zero(t, p.ErrorCode)
+				require.Len(t, p.ISR, 3)
+			}
+		}
+	}
+}
