@@ -109,7 +109,7 @@ type Verdict struct {
 	Seed    uint64 // that failed
 	Oracle  string // that found it
 	Reason  string // in one line
-	Plan    int    // faults and operations of the failing world
+	Plan    int    // faults and requests of the failing world
 	Shrunk  int    // and of the smallest one found that fails by the same oracle
 	Repeat  string // what that one leaves out, for lockstep sim run --cut
 }

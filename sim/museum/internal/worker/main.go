@@ -24,7 +24,7 @@ type Verdict struct {
 	Seed    uint64
 	Oracle  string
 	Reason  string
-	Plan    int // faults and operations of the failing world
+	Plan    int // faults and requests of the failing world
 	Shrunk  int // and of the smallest one that fails by the same oracle
 	Repeat  string
 }
@@ -113,8 +113,17 @@ func (w *worker) done(r *sim.Result, start time.Time) {
 		v.Seconds = time.Since(start).Seconds()
 	}
 	v.Killed, v.Seed, v.Oracle, v.Reason = true, r.Seed, r.Failure.Kind, r.Failure.Line
-	v.Plan = len(r.Plan.Faults) + int(r.Stats.Ops)
+	v.Plan = length(r)
 	v.Shrunk = v.Plan
+}
+
+// length is how much there is to look at in a world.
+func length(r *sim.Result) int {
+	n := len(r.Plan.Faults) + int(r.Stats.Requests)
+	if r.Plan.PowerLossAtEnd {
+		n++
+	}
+	return n
 }
 
 // hung ends the program, whose world does not end.
@@ -134,7 +143,7 @@ func (w *worker) shrink(budget int) {
 	if small.Result.Failure == nil {
 		return // it does not fail twice in the same way
 	}
-	v.Shrunk = len(small.Result.Plan.Faults) + int(small.Result.Stats.Ops)
+	v.Shrunk = length(&small.Result)
 	v.Reason, v.Repeat = small.Result.Failure.Line, small.Cut.String()
 }
 
