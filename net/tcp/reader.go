@@ -16,6 +16,9 @@ const (
 	firstStep = 64 << 10
 	// stepFactor is how many times what has arrived memory may be given for.
 	stepFactor = 16
+	// progressParts is into how many parts a large frame is divided, each of which must arrive within StallTimeout: it
+	// holds memory that others wait for, so it may not come arbitrarily slowly.
+	progressParts = 8
 	// smallFrame is the size up to which a connection that has nothing else in
 	// flight gets memory without waiting, so that heavy producers do not keep
 	// others from asking for metadata. It is below what would matter in sum.
@@ -130,7 +133,7 @@ func (c *conn) readBody(size int, adm net.Admission) (*frame, error) {
 	for {
 		n := copy(f.buf[have:], c.in[c.inR:c.inW])
 		c.inR, have = c.inR+n, have+n
-		if err := c.fill(f.buf, have); err != nil {
+		if err := c.fill(f.buf, have, size); err != nil {
 			f.Release()
 			return nil, err
 		}
@@ -166,9 +169,10 @@ func (c *conn) pay(f *frame, size int, cost int64) error {
 	return nil
 }
 
-// fill reads until buf, of which have bytes are there, is full. What arrives beyond goes to c.in.
-func (c *conn) fill(buf []byte, have int) error {
-	mark := have
+// fill reads until buf, of which have bytes are there, is full. It is of a frame of size bytes. What arrives beyond
+// goes to c.in.
+func (c *conn) fill(buf []byte, have, size int) error {
+	mark, stretch := have, max(firstStep, size/progressParts)
 	c.wait(true)
 	for have < len(buf) {
 		n, err := c.recv(buf[have:], c.in[:])
@@ -181,7 +185,7 @@ func (c *conn) fill(buf []byte, have int) error {
 			return cut(err, true)
 		}
 		// Only a good stretch counts as progress, so that a byte now and then does not.
-		if have-mark >= firstStep {
+		if have-mark >= stretch {
 			mark = have
 			c.wait(true)
 		}

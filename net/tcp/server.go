@@ -21,8 +21,8 @@ type Config struct {
 	MaxFrameBytes  int           // of one request (socket.request.max.bytes); default 100 MiB
 	MaxOutstanding int           // unanswered requests a connection; default 64
 	IdleTimeout    time.Duration // without a request (connections.max.idle.ms); default 10 min
-	// StallTimeout is how long a frame that has begun may make no progress (64 KiB,
-	// or its end), and an answer may not be taken; default 15 s.
+	// StallTimeout is how long a frame that has begun may make no progress (64 KiB or
+	// an eighth of it, or its end), and an answer may not be taken; default 15 s.
 	StallTimeout time.Duration
 	Budget       *Budget // of the memory of requests; nil is without bound
 	SendBuffer   int     // socket.send.buffer.bytes; 0 or less leaves it to the system

@@ -395,6 +395,27 @@ func TestStalledFramesAreGivenUp(t *testing.T) {
 	expect(t, idle, numbered(1, 100))
 }
 
+// TestLargeFramesMustComeSteadily: a large frame that comes in small stretches would hold the memory of many others for hours.
+func TestLargeFramesMustComeSteadily(t *testing.T) {
+	h := &echo{}
+	s := start(t, h, Config{StallTimeout: 300 * time.Millisecond, Budget: NewBudget(20 << 20)})
+	slow := dial(t, s)
+	go func() {
+		rest := frameBytes(numbered(0, 16<<20))
+		for err := error(nil); err == nil && len(rest) > 0; time.Sleep(20 * time.Millisecond) {
+			n := min(len(rest), firstStep+firstStep/8)
+			_, err = slow.Write(rest[:n])
+			rest = rest[n:]
+		}
+	}()
+	require.Eventually(t, func() bool { return s.cfg.Budget.Used() > 0 }, 10*time.Second, time.Millisecond)
+	waiting := dial(t, s)
+	_, err := waiting.Write(frameBytes(numbered(1, 5<<20)))
+	require.NoError(t, err)
+	closedWith(t, h, ErrStalled)
+	expect(t, waiting, numbered(1, 5<<20))
+}
+
 // TestSlowReadersAreGivenUp: who does not take its answers loses the connection, and holds up nobody.
 func TestSlowReadersAreGivenUp(t *testing.T) {
 	h := &echo{}
