@@ -39,7 +39,8 @@ func brokerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return node.Run(cmd.Context(), node.Config{Settings: settings, PeerListen: b.peerListen, HTTP: b.http,
+			// Run listens for signals itself. With a context that the first signal ends, too, that one could count twice.
+			return node.Run(context.WithoutCancel(cmd.Context()), node.Config{Settings: settings, PeerListen: b.peerListen, HTTP: b.http,
 				Log: b.logger(), Output: cmd.OutOrStdout()})
 		},
 	}
@@ -77,21 +78,25 @@ func (b *brokerFlags) settings(cmd *cobra.Command) (config.Values, error) {
 			return nil, fmt.Errorf("%s: %w", b.file, err)
 		}
 	}
-	for _, s := range []struct{ flag, name, value string }{
-		{"id", "node.id", strconv.Itoa(int(b.id))},
-		{"data", "log.dirs", b.data},
-		{"listen", "listeners", listener(b.listen)},
-		{"advertise", "advertised.listeners", listener(b.advertise)},
-		{"voters", "controller.quorum.voters", b.voters},
-	} {
-		_, inFile := all.Get(s.name)
-		if cmd.Flags().Changed(s.flag) || !inFile && s.value != "" {
-			all = all.With(s.name, s.value)
-		}
-	}
 	keys, values, err := keyValues(b.set)
 	if err != nil {
 		return nil, err
+	}
+	given := func(name string) bool {
+		_, inFile := all.Get(name)
+		_, overridden := values[name]
+		return inFile || overridden
+	}
+	for _, s := range []struct{ flag, name, older, value string }{
+		{"id", "node.id", "broker.id", strconv.Itoa(int(b.id))},
+		{"data", "log.dirs", "log.dir", b.data},
+		{"listen", "listeners", "", listener(b.listen)},
+		{"advertise", "advertised.listeners", "", listener(b.advertise)},
+		{"voters", "controller.quorum.voters", "", b.voters},
+	} {
+		if cmd.Flags().Changed(s.flag) || !given(s.name) && !given(s.older) && s.value != "" {
+			all = all.With(s.name, s.value)
+		}
 	}
 	for _, k := range keys {
 		all = all.With(k, values[k])
@@ -118,6 +123,9 @@ func devCommand() *cobra.Command {
 			if brokers < 1 || brokers > 99 {
 				return fmt.Errorf("--brokers is from 1 to 99, not %d", brokers)
 			}
+			if err := checkDev(data, brokers); err != nil {
+				return err
+			}
 			return runDev(cmd, brokers, data, set)
 		},
 	}
@@ -125,6 +133,21 @@ func devCommand() *cobra.Command {
 	c.Flags().StringVar(&data, "data", "./lockstep-data", "directory that gets one data directory for each")
 	c.Flags().StringArrayVarP(&set, "override", "o", nil, "one setting for all of them, key=value; repeatable")
 	return c
+}
+
+// checkDev refuses a data directory of another number of brokers. Fewer would be a majority of themselves, and decide
+// what those that are not there contradict.
+func checkDev(data string, brokers int) error {
+	there := 0
+	for i := range 99 {
+		if _, err := os.Stat(filepath.Join(data, strconv.Itoa(i+1), "meta")); err == nil {
+			there++
+		}
+	}
+	if there != 0 && there != brokers {
+		return fmt.Errorf("%s holds a cluster of %d brokers: give --brokers %d, or another --data", data, there, there)
+	}
+	return nil
 }
 
 // runDev runs the brokers until one fails or the process is told to stop.

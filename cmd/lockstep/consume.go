@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -20,9 +24,9 @@ func consumeCommand(o *options) *cobra.Command {
 	c := &cobra.Command{Use: "consume TOPIC", Short: "Print the records of a topic", Args: cobra.ExactArgs(1)}
 	c.Flags().StringVar(&from, "from", "start", "start, end or an offset")
 	c.Flags().Int32VarP(&partition, "partition", "p", -1, "one partition; -1 for all")
-	c.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records")
+	c.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records; 0 for no bound")
 	c.Flags().BoolVarP(&exit, "exit", "e", false, "stop at what is the end when it begins")
-	c.Flags().StringVarP(&format, "format", "f", "%v\n", "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %d timestamp")
+	c.Flags().StringVarP(&format, "format", "f", "%v\n", "%t topic, %p partition, %o offset, %k key, %v value, %h{%k=%v } headers, %d timestamp")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		formatter, err := kgo.NewRecordFormatter(format)
 		if err != nil {
@@ -50,7 +54,10 @@ func consumeCommand(o *options) *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		r := reader{cl: cl, out: bufio.NewWriter(cmd.OutOrStdout()), format: formatter, left: count, ends: nil}
+		r := reader{cl: cl, out: bufio.NewWriter(cmd.OutOrStdout()), format: formatter.AppendRecord, left: count}
+		if o.json {
+			r.format = appendJSON
+		}
 		if exit {
 			r.ends = openEnds(assign, starts, ends, from)
 		}
@@ -77,9 +84,12 @@ func startOffset(from string) (kgo.Offset, error) {
 func (o *options) bounds(cmd *cobra.Command, topic string) (ends, starts map[int32]int64, err error) {
 	ends, starts = map[int32]int64{}, map[int32]int64{}
 	err = o.admin(cmd, func(ctx context.Context, a *kadm.Client) error {
-		e, err1 := a.ListEndOffsets(ctx, topic)
-		s, err2 := a.ListStartOffsets(ctx, topic)
-		if err := errors.Join(err1, err2, e.Error(), s.Error()); err != nil {
+		e, err := retrying(ctx, func() (kadm.ListedOffsets, error) { return a.ListEndOffsets(ctx, topic) })
+		if err != nil {
+			return fmt.Errorf("topic %s: %w", topic, err)
+		}
+		s, err := retrying(ctx, func() (kadm.ListedOffsets, error) { return a.ListStartOffsets(ctx, topic) })
+		if err != nil {
 			return fmt.Errorf("topic %s: %w", topic, err)
 		}
 		e.Each(func(l kadm.ListedOffset) { ends[l.Partition] = l.Offset })
@@ -87,6 +97,27 @@ func (o *options) bounds(cmd *cobra.Command, topic string) (ends, starts map[int
 		return nil
 	})
 	return ends, starts, err
+}
+
+// retrying lists offsets until all are known. A partition between two leaders has its own in a moment.
+func retrying(ctx context.Context, list func() (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
+	for {
+		l, err := list()
+		if shards := (*kadm.ShardErrors)(nil); errors.As(err, &shards) && len(shards.Errs) > 0 {
+			err = shards.Errs[0].Err
+		}
+		if err == nil {
+			err = l.Error()
+		}
+		if !errors.Is(err, kerr.OffsetNotAvailable) && !errors.Is(err, kerr.LeaderNotAvailable) && !errors.Is(err, kerr.NotLeaderForPartition) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return l, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // openEnds returns where -e stops, without the partitions in which there is nothing to read.
@@ -104,11 +135,51 @@ func openEnds(assign map[int32]kgo.Offset, starts, ends map[int32]int64, from st
 	return open
 }
 
+// consumedRecord is a record as JSON; see text for keys and values.
+type consumedRecord struct {
+	Topic     string           `json:"topic"`
+	Partition int32            `json:"partition"`
+	Offset    int64            `json:"offset"`
+	Timestamp int64            `json:"timestamp"`
+	Key       any              `json:"key"`
+	Value     any              `json:"value"`
+	Headers   []consumedHeader `json:"headers,omitempty"`
+}
+
+type consumedHeader struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+// appendJSON appends a record as one line of JSON.
+func appendJSON(to []byte, r *kgo.Record) []byte {
+	line := consumedRecord{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: text(r.Key), Value: text(r.Value)}
+	for _, h := range r.Headers {
+		line.Headers = append(line.Headers, consumedHeader{h.Key, text(h.Value)})
+	}
+	b, err := json.Marshal(line)
+	if err != nil {
+		panic(err) // there is nothing in it that has no JSON
+	}
+	return append(append(to, b...), '\n')
+}
+
+// text is bytes as JSON has them: null, a string, or an object with the base64 of what is no text.
+func text(b []byte) any {
+	switch {
+	case b == nil:
+		return nil
+	case utf8.Valid(b):
+		return string(b)
+	}
+	return map[string][]byte{"base64": b}
+}
+
 // reader prints records until the count or the ends are reached.
 type reader struct {
 	cl     *kgo.Client
 	out    *bufio.Writer
-	format *kgo.RecordFormatter
+	format func([]byte, *kgo.Record) []byte
 	left   int64           // 0: without bound
 	ends   map[int32]int64 // nil: without end
 }
@@ -126,7 +197,7 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			rec := it.Next()
-			buf = r.format.AppendRecord(buf[:0], rec)
+			buf = r.format(buf[:0], rec)
 			if _, err := r.out.Write(buf); err != nil {
 				return err
 			}

@@ -15,6 +15,9 @@ import (
 	"lockstep/node"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // cli runs commands against a broker of its own.
@@ -70,6 +73,10 @@ func TestCommandsAgainstABroker(t *testing.T) {
 	require.Less(t, strings.Index(out, "k1=a"), strings.Index(out, "k1=c"), "order holds by key")
 	require.Equal(t, 2, strings.Count(c.run("consume", "orders", "-n", "2"), "\n"))
 	require.Empty(t, c.run("consume", "orders", "--from", "end", "-e"))
+	line := map[string]any{}
+	require.NoError(t, json.Unmarshal([]byte(c.run("consume", "orders", "-n", "1", "--json")), &line))
+	require.Equal(t, []any{"orders", 0.0}, []any{line["topic"], line["offset"]})
+	require.Contains(t, out, line["key"].(string)+"="+line["value"].(string))
 
 	c.run("topic", "alter", "orders", "-p", "3", "-c", "segment.bytes=2000000", "--unset", "retention.ms")
 	var described []topicDescription
@@ -85,6 +92,10 @@ func TestCommandsAgainstABroker(t *testing.T) {
 	require.Contains(t, c.run("bench", "produce", "load", "-n", "500", "--size", "100"), "500 records")
 	require.Contains(t, c.run("bench", "consume", "load"), "500 records")
 	c.run("topic", "delete", "load")
+	var topics []topicSummary
+	require.NoError(t, json.Unmarshal([]byte(c.run("topic", "list", "--json")), &topics))
+	require.Equal(t, []topicSummary{{"orders", described[0].ID, 3, 1}}, topics)
+	require.Len(t, described[0].ID, 22, "as Kafka's tools write it")
 	require.NotContains(t, c.run("topic", "list"), "load")
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -103,6 +114,36 @@ func TestCommandsAgainstABroker(t *testing.T) {
 	require.Contains(t, c.run("log", "dump", metadata[0]), "orders")
 }
 
+func TestRecordsAsJSON(t *testing.T) {
+	r := &kgo.Record{Topic: "t", Partition: 1, Offset: 2, Timestamp: time.UnixMilli(3), Value: []byte("\xff\x00"),
+		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("<ü>")}}}
+	require.JSONEq(t, `{"topic":"t","partition":1,"offset":2,"timestamp":3,"key":null,"value":{"base64":"/wA="},"headers":[{"key":"h","value":"<ü>"}]}`,
+		string(appendJSON(nil, r)))
+}
+
+// TestOffsetsAreAskedForAgain: while a partition is between two leaders, and no longer than there is time.
+func TestOffsetsAreAskedForAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	calls := 0
+	answers := []error{
+		&kadm.ShardErrors{Errs: []kadm.ShardError{{Err: kerr.LeaderNotAvailable}}}, kerr.OffsetNotAvailable, nil, kerr.UnknownTopicOrPartition,
+	}
+	list := func() (kadm.ListedOffsets, error) {
+		calls++
+		return nil, answers[calls-1]
+	}
+	_, err := retrying(ctx, list)
+	require.NoError(t, err)
+	require.Equal(t, 3, calls)
+	_, err = retrying(ctx, list)
+	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
+	cancel()
+	calls = 0
+	_, err = retrying(ctx, list)
+	require.ErrorIs(t, err, kerr.LeaderNotAvailable)
+}
+
 func TestCommandsFailWithOneClearLine(t *testing.T) {
 	_, c := startBroker(t, t.TempDir())
 	c.run("topic", "create", "orders")
@@ -113,6 +154,7 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 		{"nowhere", "topic describe nowhere"},
 		{"nowhere", "topic delete nowhere"},
 		{"nothing to alter", "topic alter orders"},
+		{"at least 1, not -2", "topic alter orders -p -2"},
 		{"not \"many\"", "produce orders --acks many"},
 		{"not \"rar\"", "produce orders -z rar"},
 		{"no partition 7", "consume orders -p 7"},

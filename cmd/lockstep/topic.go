@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,17 @@ func topicCommand(o *options) *cobra.Command {
 	c.AddCommand(topicCreate(o), topicList(o), topicDescribe(o), topicAlter(o), topicDelete(o))
 	return c
 }
+
+// topicSummary is what create and list print as JSON.
+type topicSummary struct {
+	Topic      string `json:"topic"`
+	ID         string `json:"id"`
+	Partitions int    `json:"partitions"`
+	Replicas   int    `json:"replicas"`
+}
+
+// topicID writes an id as Kafka's tools do.
+func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 func topicCreate(o *options) *cobra.Command {
 	var partitions int32
@@ -50,14 +62,14 @@ func topicCreate(o *options) *cobra.Command {
 func reportCreated(o *options, cmd *cobra.Command, created []kadm.CreateTopicResponse) error {
 	var errs []error
 	var rows [][]string
-	var done []kadm.CreateTopicResponse
+	var done []topicSummary
 	for _, t := range created {
 		if t.Err != nil {
 			errs = append(errs, detail("topic "+t.Topic, t.Err, t.ErrMessage))
 			continue
 		}
-		done = append(done, t)
-		rows = append(rows, []string{t.Topic, t.ID.String(), fmt.Sprint(t.NumPartitions), fmt.Sprint(t.ReplicationFactor)})
+		done = append(done, topicSummary{t.Topic, topicID(t.ID), int(t.NumPartitions), int(t.ReplicationFactor)})
+		rows = append(rows, []string{t.Topic, topicID(t.ID), fmt.Sprint(t.NumPartitions), fmt.Sprint(t.ReplicationFactor)})
 	}
 	if len(done) > 0 {
 		if err := o.print(cmd.OutOrStdout(), done, []string{"TOPIC", "ID", "PARTITIONS", "REPLICAS"}, rows); err != nil {
@@ -75,14 +87,16 @@ func topicList(o *options) *cobra.Command {
 				return err
 			}
 			var rows [][]string
+			all := []topicSummary{} // an empty list is [] in JSON
 			for _, t := range topics.Sorted() {
 				replicas := 0
 				for _, p := range t.Partitions {
 					replicas = max(replicas, len(p.Replicas))
 				}
+				all = append(all, topicSummary{t.Topic, topicID(t.ID), len(t.Partitions), replicas})
 				rows = append(rows, []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(replicas)})
 			}
-			return o.print(cmd.OutOrStdout(), topics.Sorted(), []string{"TOPIC", "PARTITIONS", "REPLICAS"}, rows)
+			return o.print(cmd.OutOrStdout(), all, []string{"TOPIC", "PARTITIONS", "REPLICAS"}, rows)
 		})
 	}}
 }
@@ -142,7 +156,7 @@ func describeTopics(ctx context.Context, a *kadm.Client, names []string) (all []
 	}
 	for _, name := range there {
 		t := topics[name]
-		d := topicDescription{Topic: name, ID: t.ID.String(), Configs: map[string]string{}}
+		d := topicDescription{Topic: name, ID: topicID(t.ID), Configs: map[string]string{}}
 		for _, p := range t.Partitions.Sorted() {
 			s := partitionState{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR, -1, -1}
 			if l, ok := starts.Lookup(name, p.Partition); ok && l.Err == nil {
@@ -206,6 +220,9 @@ func topicAlter(o *options) *cobra.Command {
 		}
 		for _, k := range unset {
 			changes = append(changes, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: k})
+		}
+		if cmd.Flags().Changed("partitions") && partitions < 1 {
+			return fmt.Errorf("--partitions is at least 1, not %d", partitions)
 		}
 		if partitions == 0 && len(changes) == 0 {
 			return errors.New("nothing to alter: give -p, -c or --unset")
