@@ -14,6 +14,9 @@ func wrap(call, name string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, unix.EROFS) { // whoever reads it must not look for a broken disk
+		return fmt.Errorf("%s %s: %w: %w", call, name, disk.ErrIO, err)
+	}
 	if kind := kindOf(err); kind != nil {
 		return fmt.Errorf("%s %s: %w", call, name, kind)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pingcap/failpoint"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func open(t *testing.T) *FS {
@@ -186,4 +187,11 @@ func TestFailpoints(t *testing.T) {
 	require.NoError(t, failpoint.Disable("lockstep/disk/file/sync"))
 	require.NoError(t, failpoint.Disable("lockstep/disk/file/write"))
 	require.False(t, errors.Is(f.Close(), disk.ErrIO))
+}
+
+// TestReadOnlyIsSaidSo: it counts as a failed disk, and says what it is.
+func TestReadOnlyIsSaidSo(t *testing.T) {
+	err := wrap("open", "lock", unix.EROFS)
+	require.ErrorIs(t, err, disk.ErrIO)
+	require.ErrorContains(t, err, "read-only")
 }
