@@ -33,7 +33,7 @@ func main() {
 	flag.BoolVar(&o.ci, "ci", false, "only the clients that CI installs: "+strings.Join(ciClients, ", "))
 	flag.BoolVar(&o.update, "update", false, "write the matrix into docs/protocol.md")
 	flag.BoolVar(&o.allowMissing, "allow-missing", false, "a client that cannot be installed is no failure")
-	flag.BoolVar(&o.keep, "keep", false, "keep the brokers' directories and logs, and say where")
+	flag.BoolVar(&o.keep, "keep", false, "keep the brokers' directories and logs, and say where, also when nothing failed")
 	flag.Parse()
 	ok, err := run(o)
 	if err != nil {
@@ -84,6 +84,7 @@ func run(o options) (bool, error) {
 		}
 	}
 	ok := w.report()
+	w.failed = !ok
 	for _, c := range w.columns {
 		ok = ok && (c.missing == "" || o.allowMissing)
 	}

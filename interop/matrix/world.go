@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -27,9 +26,9 @@ type world struct {
 	columns []*column
 	addr    string // what clients are told
 	brokers []*broker
-	ref     *kgo.Client // reads what clients wrote, to compare with
+	failed  bool
+	ref     *kgo.Client // asks and writes beside the clients
 
-	mu      sync.Mutex
 	written []writtenTopic
 }
 
@@ -75,7 +74,7 @@ func newWorld(o options) (*world, error) {
 }
 
 func (w *world) close() {
-	if w.o.keep {
+	if w.o.keep || w.failed {
 		fmt.Println("kept:", w.dir)
 		return
 	}
@@ -207,18 +206,19 @@ func (b *broker) stop() {
 func (w *world) readAll(topic string, partition int32, from int64, count int) ([]agent.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	w.ref.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
-	defer w.ref.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(w.addr, ",")...),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}}))
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
 	var rs []agent.Record
 	for len(rs) < count {
-		f := w.ref.PollFetches(ctx)
+		f := cl.PollFetches(ctx)
 		if err := f.Err(); err != nil {
 			return rs, fmt.Errorf("%s-%d: %d of %d records: %w", topic, partition, len(rs), count, err)
 		}
 		f.EachRecord(func(k *kgo.Record) {
-			if k.Topic != topic || k.Partition != partition {
-				return
-			}
 			r := agent.Record{Partition: k.Partition, Offset: k.Offset, Timestamp: k.Timestamp.UnixMilli(), Key: k.Key, Value: k.Value}
 			for _, h := range k.Headers {
 				r.Headers = append(r.Headers, agent.Header{Key: h.Key, Value: h.Value})

@@ -4,8 +4,16 @@ Handlers take a request (a dict) and return a dict; they raise Gap for what thei
 """
 
 import base64
+import faulthandler
 import json
+import logging
+import os
+import signal
 import sys
+
+faulthandler.register(signal.SIGUSR1)  # says where a client hangs
+if os.environ.get("LOCKSTEP_INTEROP_DEBUG"):  # to the log that interop/run --keep names
+    logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(process)d %(name)s %(message)s")
 
 
 class Gap(Exception):

@@ -148,7 +148,7 @@ class Member(threading.Thread, kafka.ConsumerRebalanceListener):
 
     def __init__(self, q):
         super().__init__(daemon=True)
-        self.lock, self.leaving, self.assigned, self.consumed = threading.Lock(), False, set(), {}
+        self.lock, self.leaving, self.assigned, self.consumed, self.failure = threading.Lock(), False, set(), {}, None
         self.c = kafka.KafkaConsumer(**bootstrap, group_id=q["group"], auto_offset_reset="earliest", auto_commit_interval_ms=200,
                                      session_timeout_ms=6000, heartbeat_interval_ms=500)
         self.c.subscribe([q["topic"]], listener=self)
@@ -162,12 +162,16 @@ class Member(threading.Thread, kafka.ConsumerRebalanceListener):
             self.assigned.difference_update(p.partition for p in parts)
 
     def run(self):
-        while not self.leaving:
-            for messages in self.c.poll(100).values():
-                with self.lock:
-                    for m in messages:
-                        self.consumed.setdefault(m.partition, []).append(m.offset)
-        self.c.close()
+        try:
+            while not self.leaving:
+                for messages in self.c.poll(100).values():
+                    with self.lock:
+                        for m in messages:
+                            self.consumed.setdefault(m.partition, []).append(m.offset)
+            self.c.close()
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def join(q):
@@ -179,6 +183,8 @@ def join(q):
 
 
 def status(q):
+    if member.failure:
+        raise member.failure
     with member.lock:
         return {"assigned": sorted(member.assigned), "consumed": {str(p): o for p, o in member.consumed.items()}}
 
