@@ -39,6 +39,8 @@ type truth struct {
 	durable int64    // end of what was reported as durable
 	shown   int64    // the highest high watermark that a client was told
 	start   int64    // what was deleted below
+	limbo   []stored // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
+	unsure  []int64  // the values of limbo
 	aside   bool     // reported as damaged
 	gone    bool     // deleted
 }
@@ -98,6 +100,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		h.w.fail("written lost", "%s ends at %d after recovery; up to %d was written and the power stayed on", t.name(), s.End, t.written)
 		return
 	}
+	t.reappear(s.End)
 	if s.End > t.end() {
 		h.w.fail("log from nowhere", "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
 		return
@@ -107,6 +110,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		return
 	}
 	t.cut(h, s.End)
+	t.limbo, t.unsure = nil, nil
 	t.start = max(t.start, s.Start)
 	t.written, t.durable = s.End, s.End // all that recovery finds it has made durable
 	if t.weak || harmed {
@@ -145,10 +149,34 @@ func crcOf(b record.Batch) uint32 {
 
 func (o *oracle) appended(q *logQueue, end int64) { o.logs[q.id].written = end }
 
-func (o *oracle) appendFailed(h *host, q *logQueue, end int64) { o.logs[q.id].cut(h, end) }
+// appendFailed notes that the batches beyond end were refused. Their producer was told that nobody knows (KAFKA_STORAGE_ERROR).
+func (o *oracle) appendFailed(h *host, q *logQueue, end int64) {
+	t := o.logs[q.id]
+	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].base >= end })
+	refused := t.batches[i:]
+	if len(refused) == 0 {
+		return
+	}
+	values := len(t.values) - int(refused[len(refused)-1].next-refused[0].base)
+	t.limbo, t.unsure = append([]stored(nil), refused...), append([]int64(nil), t.values[values:]...)
+	t.cut(h, end)
+}
+
+// reappear takes back the refused batches that a recovery has found.
+func (t *truth) reappear(end int64) {
+	for len(t.limbo) > 0 && t.limbo[0].base == t.end() && t.limbo[0].next <= end {
+		s := t.limbo[0]
+		n := int(s.next - s.base)
+		t.batches, t.values = append(t.batches, s), append(t.values, t.unsure[:n]...)
+		t.limbo, t.unsure = t.limbo[1:], t.unsure[n:]
+	}
+}
 
 func (o *oracle) durable(h *host, id core.Partition, end int64) {
 	t := o.logs[id]
+	if len(t.limbo) > 0 && end > t.limbo[0].base {
+		t.limbo, t.unsure = nil, nil // something else is in their place
+	}
 	if end > t.end() {
 		h.w.fail("log from nowhere", "%s is reported as durable up to %d, beyond its end %d", t.name(), end, t.end())
 	}
@@ -161,6 +189,7 @@ func (o *oracle) truncated(h *host, q *logQueue, end int64) {
 		h.w.fail("acked write lost", "%s is truncated to %d; up to %d was shown to clients", t.name(), end, t.shown)
 	}
 	t.cut(h, end)
+	t.limbo, t.unsure = nil, nil
 	t.durable = end // a truncation makes durable what it leaves (rule 16)
 }
 

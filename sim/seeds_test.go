@@ -25,6 +25,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{915, "", "the same"},
 		{1520, "", "the same, of a partition"},
 		{1091, "", "a truncation without room was given up"},
+		{1233, "f0.f1.f2.f3.f4.f5.f6.f7.f10.f11.c1.c2.c3.o37.d21639.x", "a refused append that could not be cut off came back, which is allowed: the oracle said no"},
 		{2754, "", "a start that was still moving was shown to a reader"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
