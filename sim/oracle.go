@@ -157,7 +157,7 @@ func (o *oracle) appendFailed(h *host, q *logQueue, end int64) {
 	if len(refused) == 0 {
 		return
 	}
-	values := len(t.values) - int(refused[len(refused)-1].next-refused[0].base)
+	values := max(0, len(t.values)-int(refused[len(refused)-1].next-refused[0].base)) // there are none of the metadata log
 	t.limbo, t.unsure = append([]stored(nil), refused...), append([]int64(nil), t.values[values:]...)
 	t.cut(h, end)
 }
@@ -166,7 +166,7 @@ func (o *oracle) appendFailed(h *host, q *logQueue, end int64) {
 func (t *truth) reappear(end int64) {
 	for len(t.limbo) > 0 && t.limbo[0].base == t.end() && t.limbo[0].next <= end {
 		s := t.limbo[0]
-		n := int(s.next - s.base)
+		n := min(len(t.unsure), int(s.next-s.base))
 		t.batches, t.values = append(t.batches, s), append(t.values, t.unsure[:n]...)
 		t.limbo, t.unsure = t.limbo[1:], t.unsure[n:]
 	}
