@@ -45,7 +45,7 @@ func rootCommand() *cobra.Command {
 	f.StringVar(&o.bootstrap, "bootstrap", envOr("LOCKSTEP_BOOTSTRAP", "127.0.0.1:9092"), "brokers to ask first, comma separated (or LOCKSTEP_BOOTSTRAP)")
 	f.BoolVar(&o.json, "json", false, "print JSON in place of a table or of lines")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "give up an administrative request after this long")
-	root.AddCommand(brokerCommand(), devCommand(), topicCommand(o), produceCommand(o), consumeCommand(o), clusterCommand(o),
+	root.AddCommand(brokerCommand(), devCommand(), topicCommand(o), produceCommand(o), consumeCommand(o), groupCommand(o), clusterCommand(o),
 		logCommand(o), simCommand(), benchCommand(o))
 	return root
 }

@@ -220,12 +220,12 @@ func (l *Log) prepare(seg *segment, f disk.File, bytes int64) {
 
 // write writes the batches. If that fails it cuts off what was written.
 func (l *Log) write(seg *segment, f disk.File, batches []record.Batch, bytes int64) error {
-	bufs := l.store.takeBufs(len(batches))
+	bufs := takeBufs(len(batches))
 	for _, b := range batches {
 		*bufs = append(*bufs, b.Bytes())
 	}
 	n, err := f.WriteVAt(*bufs, seg.size)
-	l.store.giveBufs(bufs)
+	giveBufs(bufs)
 	if err == nil && n < bytes { // museum C11: nobody promised that a write is whole
 		err = errShortWrite
 	}

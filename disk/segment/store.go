@@ -65,8 +65,6 @@ type Store struct {
 	dirtyMu   sync.Mutex
 	dirty     []*Log
 	rootDirty bool // the data directory has new names that are not synced
-
-	bufs sync.Pool
 }
 
 // Clean says that the process that used the directory last stopped cleanly.
@@ -189,18 +187,22 @@ func (s *Store) allLogs() []*Log {
 	return list
 }
 
-func (s *Store) takeBufs(n int) *[][]byte {
-	if b, ok := s.bufs.Get().(*[][]byte); ok {
+// appendBufs are lists of what one write gathers. The pool is not a field: the runtime would keep each Store that has one
+// for two collections more, and a simulator makes thousands.
+var appendBufs sync.Pool
+
+func takeBufs(n int) *[][]byte {
+	if b, ok := appendBufs.Get().(*[][]byte); ok {
 		return b
 	}
 	b := make([][]byte, 0, max(n, 16))
 	return &b
 }
 
-func (s *Store) giveBufs(b *[][]byte) {
+func giveBufs(b *[][]byte) {
 	clear(*b)
 	*b = (*b)[:0]
-	s.bufs.Put(b)
+	appendBufs.Put(b)
 }
 
 // OpenLog opens a log, making it if it is not there; that is durable with its
