@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"lockstep/interop/agent"
 )
@@ -20,8 +23,6 @@ type driver struct {
 	gaps map[string]string
 	// hides is what the client reports errors of without Kafka's code.
 	hides string
-	// again is why rows with groups may be tried three times: a fault of the client itself that comes and goes.
-	again string
 }
 
 // limits of a client as a writer and reader of records.
@@ -48,7 +49,6 @@ type column struct {
 	missing string
 	results map[string]result
 	broken  bool
-	try     int
 }
 
 // result is ok when both fields are empty.
@@ -136,13 +136,7 @@ func (c *column) check(w *world, r row) (res result) {
 	if reason := c.gaps[r.name]; reason != "" {
 		return result{gap: reason}
 	}
-	err := r.run(w, c)
-	var g gap
-	for c.try = 1; err != nil && !errors.As(err, &g) && c.again != "" && strings.HasPrefix(r.name, "group of") && c.try < 3; c.try++ {
-		fmt.Printf("%-16s %-28s again, because %s: %v\n", c.name, r.name, c.again, err)
-		err = r.run(w, c)
-	}
-	c.try = 0
+	err := w.bounded(c, r)
 	if c.broken {
 		// The process ended or hung; the next row gets a new one.
 		c.stop()
@@ -150,6 +144,7 @@ func (c *column) check(w *world, r row) (res result) {
 			err = errors.Join(err, e)
 		}
 	}
+	var g gap
 	switch {
 	case err == nil:
 		return result{}
@@ -157,6 +152,33 @@ func (c *column) check(w *world, r row) (res result) {
 		return result{gap: string(g)}
 	}
 	return result{failure: oneLine(err.Error())}
+}
+
+// bounded runs a row. When its time is up, clients and brokers are made to say where they are, and the clients are ended, so
+// that the row ends too.
+func (w *world) bounded(c *column, r row) error {
+	ctx, cancel := context.WithTimeout(context.Background(), rowLimit)
+	defer cancel()
+	w.ctx = ctx
+	defer func() { w.ctx = context.Background() }()
+	done := make(chan error, 1)
+	go func() { done <- r.run(w, c) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	doing := killClients()
+	w.printStacks()
+	select {
+	case err := <-done:
+		c.broken = true
+		return errors.Join(fmt.Errorf("not over after %s (%s); stacks are in %s", rowLimit, doing, w.dir), err)
+	case <-time.After(stuckLimit):
+		// Nothing that the row waits for is left: the driver itself is wrong. Its stacks say where.
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("%s, %s: not over after %s, nor after its clients were killed (%s)", c.name, r.name, rowLimit, doing))
+	}
 }
 
 func oneLine(s string) string {
@@ -169,9 +191,5 @@ func oneLine(s string) string {
 
 // topic names a topic of this client's own.
 func (c *column) topic(what string) string {
-	name := strings.ReplaceAll(strings.ToLower(c.name), " ", "-") + "-" + what
-	if c.try > 0 {
-		name += fmt.Sprint("-", c.try)
-	}
-	return name
+	return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") + "-" + what
 }

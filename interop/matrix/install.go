@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // installer brings clients onto the machine, into the cache, each once.
@@ -58,7 +60,10 @@ func (in *installer) cached(dir string, files []string, build func(dir string) e
 
 // command runs a program of the installation; its output goes to a log in the cache.
 func (in *installer) command(dir, name string, args ...string) error {
-	cmd := exec.Command(name, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), installLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = in.log, in.log
 	if err := cmd.Run(); err != nil {

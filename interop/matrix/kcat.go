@@ -34,7 +34,7 @@ func (k *kcat) Do(q agent.Request) (agent.Response, error) {
 	var err error
 	switch q.Op {
 	case "hello":
-		out, _ := exec.Command("kcat", "-V").CombinedOutput()
+		out, _ := exec.Command("kcat", "-V").CombinedOutput() // it asks nobody
 		r.Client = "kcat " + regexp.MustCompile(`Version ([\d.]+)`).FindString(string(out))
 		if v := regexp.MustCompile(`librdkafka ([\d.]+)`).FindString(string(out)); v != "" {
 			r.Client += " (" + v + ")"

@@ -16,7 +16,7 @@ import (
 const aMoment = 10 * time.Second
 
 func (w *world) adm() (*kadm.Client, context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	return kadm.NewClient(w.ref), ctx, cancel
 }
 

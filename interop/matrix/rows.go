@@ -232,7 +232,7 @@ func configs(w *world, c *column) error {
 	if _, err := c.must(agent.Request{Op: "alter", Topic: topic, Config: map[string]string{"retention.ms": "123456"}}); err != nil {
 		return err
 	}
-	return await(aMoment, func() error { return c.hasConfig(topic, map[string]string{"retention.ms": "123456"}) })
+	return w.await(aMoment, func() error { return c.hasConfig(topic, map[string]string{"retention.ms": "123456"}) })
 }
 
 func (c *column) hasConfig(topic string, want map[string]string) error {
@@ -259,7 +259,7 @@ func grow(w *world, c *column) error {
 	if err := c.refused(agent.Request{Op: "grow", Topic: topic, Partitions: 2}, invalidPartitions); err != nil {
 		return err
 	}
-	return await(aMoment, func() error {
+	return w.await(aMoment, func() error {
 		r, err := c.must(agent.Request{Op: "describe", Topic: topic})
 		if err == nil && r.Partitions != 3 {
 			err = fmt.Errorf("%d partitions in place of 3", r.Partitions)

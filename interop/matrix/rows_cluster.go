@@ -32,7 +32,7 @@ func leaderKilled(w *world, c *column) error {
 		return err
 	}
 	var victim *broker
-	err := await(aMoment, func() (err error) {
+	err := w.await(aMoment, func() (err error) {
 		victim, err = w.leader(topic, 0)
 		return err
 	})
@@ -52,7 +52,7 @@ func leaderKilled(w *world, c *column) error {
 	if err != nil {
 		return err
 	}
-	return await(60*time.Second, func() error {
+	return w.await(60*time.Second, func() error {
 		r, err := ask(g.members[0], agent.Request{Op: "status"})
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func producePaced(c *column, topic string) (idempotent bool, err error) {
 // storedOnce checks that each record is stored, and returns how many there are in each partition.
 func (w *world) storedOnce(topic string, once bool) (map[int32]int, error) {
 	var ends map[int32]int64
-	err := await(aMoment, func() (err error) { // the reference, too, has to find the new leaders
+	err := w.await(aMoment, func() (err error) { // the reference, too, has to find the new leaders
 		ends, err = w.ends(topic)
 		return err
 	})
@@ -140,7 +140,7 @@ func (w *world) revive(b *broker, killed *time.Timer, topic string) {
 			_ = wait()
 		}
 	}
-	_ = await(30*time.Second, func() error {
+	_ = w.await(30*time.Second, func() error {
 		adm, ctx, cancel := w.adm()
 		defer cancel()
 		topics, err := adm.ListTopics(ctx, topic)

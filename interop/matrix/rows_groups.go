@@ -140,7 +140,7 @@ func (g *group) writeAndSettle(when string, perPartition int) error {
 
 // settle waits until the members share out all partitions and have consumed so many records of each.
 func (g *group) settle(when string, perPartition int) error {
-	err := await(60*time.Second, func() error {
+	err := g.w.await(60*time.Second, func() error {
 		owner := map[int32]int{}
 		seen := append([]map[int32][]int64(nil), g.gone...)
 		for i, s := range g.members {
@@ -208,7 +208,7 @@ func (g *group) resume() error {
 	if err := g.add(); err != nil {
 		return err
 	}
-	return await(30*time.Second, func() error {
+	return g.w.await(30*time.Second, func() error {
 		r, err := ask(g.members[0], agent.Request{Op: "status"})
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ var codecNames = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 
 // stored fetches a partition's batches from an offset on, as the broker keeps them.
 func (w *world) stored(topic string, partition int32, from int64) ([]storedBatch, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
 	topics, err := kadm.NewClient(w.ref).ListTopics(ctx, topic)
 	if err != nil {

@@ -27,7 +27,8 @@ type world struct {
 	addr    string // what clients are told
 	brokers []*broker
 	failed  bool
-	ref     *kgo.Client // asks and writes beside the clients
+	ref     *kgo.Client     // asks and writes beside the clients
+	ctx     context.Context // of the row that runs, over when its time is up
 
 	written []writtenTopic
 }
@@ -63,8 +64,11 @@ func newWorld(o options) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	agentLog = agents
-	w := &world{o: o, dir: dir, install: &installer{cache: cache, root: root, once: map[string]func() error{}, log: log}}
+	agentLog, agentTemp = agents, filepath.Join(dir, "tmp")
+	if err := os.Mkdir(agentTemp, 0o755); err != nil {
+		return nil, err
+	}
+	w := &world{o: o, ctx: context.Background(), dir: dir, install: &installer{cache: cache, root: root, once: map[string]func() error{}, log: log}}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "lockstep"), "./cmd/lockstep")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
@@ -132,7 +136,8 @@ func (w *world) startBrokers(n int, settings ...string) (func(), error) {
 			return nil, err
 		}
 	}
-	w.ref, err = kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	w.ref, err = kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.AllowIdempotentProduceCancellation()) // without it a context does not end a Produce that nobody answers
 	return func() {
 		w.ref.Close()
 		for _, b := range w.brokers {
@@ -141,14 +146,20 @@ func (w *world) startBrokers(n int, settings ...string) (func(), error) {
 	}, err
 }
 
+// freePorts finds ports below those that the kernel gives to outgoing connections: among these, a client that knocks at a
+// killed broker's port would now and then take the port, or be connected to itself.
 func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	const first, last = 20000, 20999
+	for p := first + os.Getpid()*10%(last-first); len(ports) < n && p < last; p++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
 		if err != nil {
-			return nil, err
+			continue
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, p)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("not %d free ports between %d and %d", n, first, last)
 	}
 	return ports, nil
 }
@@ -195,6 +206,23 @@ func (b *broker) kill() {
 	_ = b.cmd.Wait()
 }
 
+// printStacks has the brokers that run print to their logs where every goroutine is, which ends them, and starts them again.
+func (w *world) printStacks() {
+	for _, b := range w.brokers {
+		if b.cmd.Process.Signal(syscall.SIGQUIT) != nil {
+			continue // killed by the row
+		}
+		b.stop()
+		wait, err := w.startBroker(b)
+		if err == nil {
+			err = wait()
+		}
+		if err != nil {
+			fmt.Printf("broker %d did not come back: %v\n", b.id, err)
+		}
+	}
+}
+
 func (b *broker) stop() {
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
@@ -204,7 +232,7 @@ func (b *broker) stop() {
 
 // readAll is the reference's reading of count records of a partition, from an offset.
 func (w *world) readAll(topic string, partition int32, from int64, count int) ([]agent.Record, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
 	defer cancel()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(w.addr, ",")...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}}))
@@ -230,12 +258,13 @@ func (w *world) readAll(topic string, partition int32, from int64, count int) ([
 }
 
 // await repeats a check until it holds, or until the time is up and its last error is returned.
-func await(limit time.Duration, check func() error) error {
+func (w *world) await(limit time.Duration, check func() error) error {
 	until := time.Now().Add(limit)
 	for {
 		err := check()
 		var g gap
-		if err == nil || errors.As(err, &g) || time.Now().After(until) {
+		var lost *lostError
+		if err == nil || errors.As(err, &g) || errors.As(err, &lost) || w.ctx.Err() != nil || time.Now().After(until) {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -151,7 +151,8 @@ class Member(threading.Thread, kafka.ConsumerRebalanceListener):
         self.lock, self.leaving, self.assigned, self.consumed, self.failure = threading.Lock(), False, set(), {}, None
         self.c = kafka.KafkaConsumer(**bootstrap, group_id=q["group"], auto_offset_reset="earliest", auto_commit_interval_ms=200,
                                      session_timeout_ms=6000, heartbeat_interval_ms=500)
-        self.c.subscribe([q["topic"]], listener=self)
+        self.topic = q["topic"]
+        self.c.subscribe([self.topic], listener=self)
 
     def on_partitions_assigned(self, parts):
         with self.lock:
@@ -163,6 +164,10 @@ class Member(threading.Thread, kafka.ConsumerRebalanceListener):
 
     def run(self):
         try:
+            # A leader that joins before it knows the topic joins again as soon as it does. When a poll's time is up inside that
+            # second join, version 3.0.12 never looks at its answer: need_rejoin() is false once partitions are shared out, and
+            # its heartbeats stay off until its session ends, with any broker. Knowing the topic first avoids the second join.
+            self.c.partitions_for_topic(self.topic)
             while not self.leaving:
                 for messages in self.c.poll(100).values():
                     with self.lock:
