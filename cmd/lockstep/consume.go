@@ -21,8 +21,10 @@ func consumeCommand(o *options) *cobra.Command {
 	var partition int32
 	var count int64
 	var exit bool
+	var member groupFlags
 	c := &cobra.Command{Use: "consume TOPIC", Short: "Print the records of a topic", Args: cobra.ExactArgs(1)}
-	c.Flags().StringVar(&from, "from", "start", "start, end or an offset")
+	c.Flags().StringVar(&from, "from", "start", "start, end or an offset; in a group, where nothing is committed")
+	member.register(c)
 	c.Flags().Int32VarP(&partition, "partition", "p", -1, "one partition; -1 for all")
 	c.Flags().Int64VarP(&count, "count", "n", 0, "stop after this many records; 0 for no bound")
 	c.Flags().BoolVarP(&exit, "exit", "e", false, "stop at what is the end when it begins")
@@ -33,8 +35,19 @@ func consumeCommand(o *options) *cobra.Command {
 			return fmt.Errorf("--format: %w", err)
 		}
 		at, err := startOffset(from)
+		if err == nil {
+			err = member.check(cmd)
+		}
 		if err != nil {
 			return err
+		}
+		out, appendRecord := bufio.NewWriter(cmd.OutOrStdout()), formatter.AppendRecord
+		if o.json {
+			appendRecord = appendJSON
+		}
+		if member.group != "" {
+			r := &groupReader{left: count, out: out, format: appendRecord}
+			return o.consumeGroup(cmd, &member, args[0], r, from, at, exit)
 		}
 		ends, starts, err := o.bounds(cmd, args[0])
 		if err != nil {
@@ -54,10 +67,7 @@ func consumeCommand(o *options) *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		r := reader{cl: cl, out: bufio.NewWriter(cmd.OutOrStdout()), format: formatter.AppendRecord, left: count}
-		if o.json {
-			r.format = appendJSON
-		}
+		r := reader{cl: cl, out: out, format: appendRecord, left: count}
 		if exit {
 			r.ends = openEnds(assign, starts, ends, from)
 		}
