@@ -53,35 +53,44 @@ type cursor struct {
 func (c *cursor) done() bool { return c.count == c.header.Count && c.at == len(c.buf) }
 
 func (c *cursor) next() (Record, error) {
-	if c.count == c.header.Count || c.at == len(c.buf) {
-		return Record{}, fmt.Errorf("%w: %d of %d records, %d bytes left", ErrCount, c.count, c.header.Count, len(c.buf)-c.at)
-	}
 	var f fields
-	next, err := f.parse(c.buf, c.at)
+	timestamp, err := c.step(&f)
 	if err != nil {
-		return Record{}, fmt.Errorf("record %d of %d: %w", c.count, c.header.Count, err)
+		return Record{}, err
 	}
-	if f.offsetDelta <= c.lastDelta || f.offsetDelta > c.header.LastOffsetDelta {
-		return Record{}, fmt.Errorf("record %d of %d: %w: offset delta %d after %d", c.count, c.header.Count,
-			ErrOffsets, f.offsetDelta, c.lastDelta)
-	}
-	r := Record{
+	return Record{
 		Offset:     c.header.BaseOffset + int64(f.offsetDelta),
+		Timestamp:  timestamp,
 		Key:        slice(c.buf, f.key, f.keyLen),
 		Value:      slice(c.buf, f.value, f.valueLen),
 		Headers:    c.headers(&f),
 		Attributes: f.attributes,
+	}, nil
+}
+
+// step parses the next record and checks that it follows on the one before. It returns the record's timestamp.
+func (c *cursor) step(f *fields) (timestamp int64, err error) {
+	if c.count == c.header.Count || c.at == len(c.buf) {
+		return 0, fmt.Errorf("%w: %d of %d records, %d bytes left", ErrCount, c.count, c.header.Count, len(c.buf)-c.at)
 	}
-	var ok bool
-	if r.Timestamp, ok = addTimestamp(c.header.BaseTimestamp, f.timestampDelta); !ok {
-		return Record{}, fmt.Errorf("record %d of %d: %w: timestamp overflows", c.count, c.header.Count, ErrRecord)
+	next, err := f.parse(c.buf, c.at)
+	if err != nil {
+		return 0, fmt.Errorf("record %d of %d: %w", c.count, c.header.Count, err)
+	}
+	if f.offsetDelta <= c.lastDelta || f.offsetDelta > c.header.LastOffsetDelta {
+		return 0, fmt.Errorf("record %d of %d: %w: offset delta %d after %d", c.count, c.header.Count,
+			ErrOffsets, f.offsetDelta, c.lastDelta)
+	}
+	timestamp, ok := addTimestamp(c.header.BaseTimestamp, f.timestampDelta)
+	if !ok {
+		return 0, fmt.Errorf("record %d of %d: %w: timestamp overflows", c.count, c.header.Count, ErrRecord)
 	}
 	if c.header.Attributes&AttributeLogAppendTime != 0 {
-		r.Timestamp = c.header.MaxTimestamp
+		timestamp = c.header.MaxTimestamp
 	}
 	c.at, c.lastDelta = next, f.offsetDelta
 	c.count++
-	return r, nil
+	return timestamp, nil
 }
 
 // headers returns the headers of a record that parse has been over.
