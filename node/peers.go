@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/quorum"
 	"lockstep/net/kafka"
@@ -47,35 +46,6 @@ var (
 	errBackoff     = errors.New("the peer could not be reached a moment ago")
 )
 
-// lane is one of the connections to a peer. Answers on a connection leave in the
-// order of its requests, so what may wait long for its answer has its own: a
-// heartbeat must not queue behind a fetch that waits for data.
-type lane int
-
-const (
-	control       lane = iota // everything else
-	metadataFetch             // of the metadata log, snapshots included
-	dataFetch                 // the first of as many as there may be fetches under way
-)
-
-func laneOf(req kmsg.Request) lane {
-	switch r := req.(type) {
-	case *kmsg.FetchRequest:
-		if len(r.Topics) == 0 { // a nudge, which is to overtake what is parked
-			return control
-		}
-		for i := range r.Topics {
-			if core.TopicID(r.Topics[i].TopicID) == core.MetadataPartition.Topic || r.Topics[i].Topic == core.MetadataTopic {
-				return metadataFetch
-			}
-		}
-		return dataFetch
-	case *kmsg.FetchSnapshotRequest:
-		return metadataFetch
-	}
-	return control
-}
-
 // peers calls other brokers, over a connection for each lane, on which calls follow
 // each other without waiting. Every call is answered, if only by an error.
 type peers struct {
@@ -103,7 +73,7 @@ func newPeers(self int32, voters []quorum.Voter, in *inbox, lg *slog.Logger) *pe
 
 type peerLane struct {
 	id   int32
-	lane lane
+	lane broker.Lane
 }
 
 // peer is one lane to another broker. Its fields are guarded by peers.mu.
@@ -141,9 +111,9 @@ func (p *peers) call(c broker.Call) {
 
 // laneFor finds the lane for a call: for a fetch one that is free, if there is any.
 func (p *peers) laneFor(c broker.Call) (t *peer) {
-	first := laneOf(c.Msg)
+	first := broker.LaneOf(c.Msg)
 	last := first
-	if first == dataFetch {
+	if first == broker.FetchLane {
 		last += broker.FetcherCalls - 1
 	}
 	for l := first; l <= last; l++ {

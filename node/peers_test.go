@@ -182,10 +182,10 @@ func TestLanes(t *testing.T) {
 	metadata, data := kmsg.NewPtrFetchRequest(), kmsg.NewPtrFetchRequest()
 	metadata.Topics = []kmsg.FetchRequestTopic{{TopicID: core.MetadataPartition.Topic}}
 	data.Topics = []kmsg.FetchRequestTopic{{TopicID: [16]byte{1, 2}}}
-	require.Equal(t, metadataFetch, laneOf(metadata))
-	require.Equal(t, metadataFetch, laneOf(kmsg.NewPtrFetchSnapshotRequest()))
-	require.Equal(t, dataFetch, laneOf(data))
-	require.Equal(t, control, laneOf(vote()))
+	require.Equal(t, broker.MetadataLane, broker.LaneOf(metadata))
+	require.Equal(t, broker.MetadataLane, broker.LaneOf(kmsg.NewPtrFetchSnapshotRequest()))
+	require.Equal(t, broker.FetchLane, broker.LaneOf(data))
+	require.Equal(t, broker.ControlLane, broker.LaneOf(vote()))
 }
 
 func TestPeerOf(t *testing.T) {

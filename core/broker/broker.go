@@ -54,6 +54,7 @@ type Broker struct {
 	lease               *replica.Lease
 
 	parts    map[core.Partition]*partition
+	touched  []core.Partition // by this step: see Touched
 	deadline deadlines
 
 	conns    map[ConnID]*conn
@@ -127,7 +128,7 @@ func (b *Broker) Step(now core.Time, in Input, out *Effects) {
 	if b.stopped {
 		return
 	}
-	b.now, b.out = now, out
+	b.now, b.out, b.touched = now, out, b.touched[:0]
 	b.timers.run(now)
 	b.dispatch(in)
 	b.timers.run(now)

@@ -225,6 +225,7 @@ func (b *Broker) reconfigure(p *partition) {
 // replica.Out demands, and tells those who waited.
 func (b *Broker) carryOut(p *partition) {
 	out := b.rout
+	b.touched = append(b.touched, p.id)
 	b.rout = replica.Out{} // what follows may call replicas again
 	b.carryLog(p, &out)
 	b.deadline.set(p, p.replica.Deadline())
