@@ -30,6 +30,8 @@ import (
 //	status                                          -> Assigned, Consumed of that member
 //	leave                                           ends it as a client that closes does
 //	groups      Group                               -> State, Members
+//	run         Class, Topic, Group, Args           (Java only) an application of a framework, from Topic to Args[0], until quit
+//	quit
 //	tool        Class, Args                         (Java only) -> Output of a command line tool, Exit
 type Request struct {
 	Op         string            `json:"op"`

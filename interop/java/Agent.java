@@ -96,6 +96,8 @@ public class Agent {
             }
             case "status" -> member.status(a);
             case "leave" -> member.leave();
+            case "run" -> a.put("client", Frameworks.run(q));
+            case "quit" -> Frameworks.quit();
             default -> administer(q, a);
         }
         return a;

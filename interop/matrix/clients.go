@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -39,7 +40,7 @@ func notATool(gaps map[string]string) map[string]string {
 }
 
 func names() (ns []string) {
-	for _, d := range clients {
+	for _, d := range slices.Concat(clients, frameworks) {
 		ns = append(ns, d.name)
 	}
 	return ns

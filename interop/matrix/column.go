@@ -13,8 +13,10 @@ import (
 
 // driver is how a client is installed and started.
 type driver struct {
-	name    string
-	install func(*installer) error
+	name string
+	// framework is which of the Java frameworks it is, "" for a client.
+	framework string
+	install   func(*installer) error
 	// open starts the client against a broker.
 	open func(*installer, string) (session, error)
 	// limits are what the client's own nature leaves out of records.

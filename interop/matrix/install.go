@@ -117,8 +117,8 @@ func (in *installer) java() error {
 	if err != nil {
 		return err
 	}
-	return in.cached("java-agent", []string{"interop/java/pom.xml", "interop/java/Agent.java"}, func(dir string) error {
-		return in.command(in.root, "javac", "-nowarn", "-cp", filepath.Join(in.cache, "java/jars/*"), "-d", dir, "interop/java/Agent.java")
+	return in.cached("java-agent", []string{"interop/java/pom.xml", "interop/java/Agent.java", "interop/java/Frameworks.java"}, func(dir string) error {
+		return in.command(in.root, "javac", "-nowarn", "-cp", filepath.Join(in.cache, "java/jars/*"), "-d", dir, "interop/java/Agent.java", "interop/java/Frameworks.java")
 	})
 }
 

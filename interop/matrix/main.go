@@ -65,7 +65,7 @@ func run(o options) (bool, error) {
 		return false, err
 	}
 	defer w.close()
-	for _, d := range clients {
+	for _, d := range slices.Concat(clients, frameworks) {
 		if o.ci && !slices.Contains(ciClients, d.name) || o.only != "" && !slices.Contains(strings.Split(o.only, ","), d.name) {
 			continue
 		}
@@ -108,15 +108,11 @@ func (w *world) phase(p phase, filter string) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	if p.start != nil {
-		stop, err := p.start(w)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		defer stop()
+	if err := w.ensureBrokers(p.brokers); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	for _, c := range w.columns {
-		if c.missing != "" {
+		if c.missing != "" || p.frameworks != (c.framework != "") {
 			continue
 		}
 		if !slices.ContainsFunc(wanted, func(r row) bool { return c.gaps[r.name] == "" }) {

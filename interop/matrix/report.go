@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
-// rowNames are the rows that any client was put through, in their order.
-func (w *world) rowNames() (names []string) {
+// rowNames are the rows that any of the columns was put through, in their order.
+func rowNames(columns []*column) (names []string) {
 	for _, p := range phases {
 		for _, r := range p.rows {
-			for _, c := range w.columns {
-				if _, ran := c.results[r.name]; ran {
-					names = append(names, r.name)
-					break
-				}
+			ran := func(c *column) bool { _, ran := c.results[r.name]; return ran }
+			if !slices.Contains(names, r.name) && slices.ContainsFunc(columns, ran) {
+				names = append(names, r.name)
 			}
 		}
 	}
@@ -42,43 +41,59 @@ func (w *world) report() bool {
 	return failed == 0 && passed > 0
 }
 
-// markdown is the matrix as a table with numbered notes below.
-func (w *world) markdown() string {
-	var b strings.Builder
-	var notes []string
-	note := func(text string) string {
-		for i, n := range notes {
-			if n == text {
-				return fmt.Sprint(i + 1)
-			}
-		}
-		notes = append(notes, text)
-		return fmt.Sprint(len(notes))
+// notes are numbered texts below the tables.
+type notes []string
+
+func (ns *notes) number(text string) int {
+	i := slices.Index(*ns, text)
+	if i < 0 {
+		*ns = append(*ns, text)
+		i = len(*ns) - 1
 	}
+	return i + 1
+}
+
+// table is the matrix of some columns.
+func table(columns []*column, ns *notes) string {
+	var b strings.Builder
 	b.WriteString("| |")
-	for _, c := range w.columns {
+	for _, c := range columns {
 		fmt.Fprintf(&b, " %s |", c.name)
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(w.columns)) + "\n")
-	for _, name := range w.rowNames() {
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, name := range rowNames(columns) {
 		fmt.Fprintf(&b, "| %s |", name)
-		for _, c := range w.columns {
+		for _, c := range columns {
 			r, ran := c.results[name]
 			switch {
 			case !ran:
 				b.WriteString(" |")
 			case r.failure != "":
-				fmt.Fprintf(&b, " **no** [%s] |", note(r.failure))
+				fmt.Fprintf(&b, " **no** [%d] |", ns.number(r.failure))
 			case r.gap != "":
-				fmt.Fprintf(&b, " – [%s] |", note(r.gap))
+				fmt.Fprintf(&b, " – [%d] |", ns.number(r.gap))
 			default:
 				b.WriteString(" ok |")
 			}
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\n")
-	for i, n := range notes {
+	return b.String()
+}
+
+// markdown is a table of the clients, one of the frameworks, and the notes of both below.
+func (w *world) markdown() string {
+	var b strings.Builder
+	var ns notes
+	isClient := func(c *column) bool { return c.framework == "" }
+	clients := slices.DeleteFunc(slices.Clone(w.columns), func(c *column) bool { return !isClient(c) })
+	frameworks := slices.DeleteFunc(slices.Clone(w.columns), isClient)
+	for _, columns := range [][]*column{clients, frameworks} {
+		if len(columns) > 0 {
+			b.WriteString(table(columns, &ns) + "\n")
+		}
+	}
+	for i, n := range ns {
 		fmt.Fprintf(&b, "[%d] %s  \n", i+1, n)
 	}
 	var versions []string
@@ -89,7 +104,7 @@ func (w *world) markdown() string {
 			versions = append(versions, c.version)
 		}
 	}
-	fmt.Fprintf(&b, "\nRun with %s.\n", strings.Join(versions, ", "))
+	fmt.Fprintf(&b, "\nRun with %s.\n", strings.Join(slices.Compact(versions), ", "))
 	return b.String()
 }
 

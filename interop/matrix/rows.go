@@ -16,12 +16,15 @@ type row struct {
 
 // phase is a stretch of rows; every client goes through a phase before any goes through the next.
 type phase struct {
-	name  string
-	start func(*world) (stop func(), err error) // nil: the brokers of the phase before
-	rows  []row
+	name string
+	// brokers is how many it has; a phase with as many as the phase before has the same.
+	brokers int
+	rows    []row
 	// library says that only libraries are put through it.
 	library bool
-	always  bool // whatever rows were asked for, because others need it
+	// frameworks says that the Java frameworks are put through it, and nobody else.
+	frameworks bool
+	always     bool // whatever rows were asked for, because others need it
 }
 
 // Kafka's error codes that rows ask for.
@@ -34,19 +37,9 @@ const (
 	invalidConfig           = 40
 )
 
-var alone, aloneStop = (*world).startAlone, func() {}
-
-func (w *world) startAlone() (func(), error) {
-	stop, err := w.startBrokers(1)
-	if err == nil {
-		aloneStop = stop
-	}
-	return func() {}, err
-}
-
 var phases = []phase{
-	{name: "writing", start: alone, always: true, rows: append([]row{{"create", create}, {"describe", describe}}, produceRows()...)},
-	{name: "reading", rows: []row{
+	{name: "writing", brokers: 1, always: true, rows: append([]row{{"create", create}, {"describe", describe}}, produceRows()...)},
+	{name: "reading", brokers: 1, rows: []row{
 		{"reads what all wrote", readAllTopics},
 		{"seek by offset and time", seek},
 		{"configs: describe, alter", configs},
@@ -61,11 +54,10 @@ var phases = []phase{
 		{"error: too large", tooLarge},
 		{"error: offset out of range", outOfRange},
 	}},
-	{name: "groups", library: true, rows: groupRows},
-	{name: "cluster", library: true, start: func(w *world) (func(), error) {
-		aloneStop()
-		return w.startBrokers(3)
-	}, rows: clusterRows},
+	{name: "groups", library: true, brokers: 1, rows: groupRows},
+	{name: "frameworks", frameworks: true, brokers: 1, rows: frameworkRows},
+	{name: "cluster", library: true, brokers: 3, rows: clusterRows},
+	{name: "frameworks in the cluster", frameworks: true, brokers: 3, rows: frameworkClusterRows},
 }
 
 func create(w *world, c *column) error {

@@ -78,6 +78,7 @@ func newWorld(o options) (*world, error) {
 }
 
 func (w *world) close() {
+	w.stopBrokers()
 	if w.o.keep || w.failed {
 		fmt.Println("kept:", w.dir)
 		return
@@ -94,12 +95,29 @@ type broker struct {
 	addr string
 }
 
-// startBrokers starts n brokers, which are the cluster from now on, and returns what stops them.
-func (w *world) startBrokers(n int, settings ...string) (func(), error) {
-	w.brokers = nil
+// ensureBrokers has n fresh brokers run in place of those that do, unless there are n already.
+func (w *world) ensureBrokers(n int) error {
+	if n == len(w.brokers) {
+		return nil
+	}
+	w.stopBrokers()
+	return w.startBrokers(n)
+}
+
+func (w *world) stopBrokers() {
+	if w.ref != nil {
+		w.ref.Close()
+	}
+	for _, b := range w.brokers {
+		b.stop()
+	}
+	w.ref, w.brokers = nil, nil
+}
+
+func (w *world) startBrokers(n int) error {
 	ports, err := freePorts(2 * n)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var voters []string
 	for i := range n {
@@ -115,9 +133,6 @@ func (w *world) startBrokers(n int, settings ...string) (func(), error) {
 		if n > 1 {
 			b.args = append(b.args, "--voters", strings.Join(voters, ","))
 		}
-		for _, s := range settings {
-			b.args = append(b.args, "-o", s)
-		}
 		w.brokers = append(w.brokers, b)
 		addrs = append(addrs, b.addr)
 	}
@@ -127,23 +142,18 @@ func (w *world) startBrokers(n int, settings ...string) (func(), error) {
 	for _, b := range w.brokers {
 		wait, err := w.startBroker(b)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		waits = append(waits, wait)
 	}
 	for _, wait := range waits {
 		if err := wait(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	w.ref, err = kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.AllowIdempotentProduceCancellation()) // without it a context does not end a Produce that nobody answers
-	return func() {
-		w.ref.Close()
-		for _, b := range w.brokers {
-			b.stop()
-		}
-	}, err
+	return err
 }
 
 // freePorts finds ports below those that the kernel gives to outgoing connections: among these, a client that knocks at a
@@ -224,6 +234,9 @@ func (w *world) printStacks() {
 }
 
 func (b *broker) stop() {
+	if b.cmd == nil || b.cmd.Process == nil {
+		return // it never started
+	}
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
 	defer timer.Stop()
