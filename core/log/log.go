@@ -55,13 +55,15 @@ func (l *Log) EndOffsetFor(epoch int32) (found int32, end int64, ok bool) {
 }
 
 // Append takes a batch whose offsets and epoch are assigned, at End or, where compaction left a gap, above. It says
-// whether the epoch history grew, which must be stored before the batch counts as durable.
+// whether the epoch history grew, which must be stored before the batch counts as durable. An epoch that begins with a batch
+// above a gap may have begun anywhere in it, and is taken to begin with the gap: a replica that departed there from what is
+// committed is then told so, and at worst gives up what compaction would take from it, too.
 func (l *Log) Append(b record.Batch, seen core.WallMillis) (newEpoch bool) {
 	h := b.Header()
 	if h.BaseOffset < l.end {
 		panic(fmt.Sprintf("log: append at %d to a log that ends at %d", h.BaseOffset, l.end))
 	}
-	newEpoch = l.epochs.Add(h.LeaderEpoch, h.BaseOffset)
+	newEpoch = l.epochs.Add(h.LeaderEpoch, l.end)
 	l.producers.Append(&h, seen)
 	l.end = h.NextOffset()
 	l.sizes.add(l.end, h.Size())

@@ -31,4 +31,9 @@ type Config struct {
 	RetentionMillis    time.Duration // retention.ms, negative without bound
 	Preallocate        bool          // preallocate
 	Delete, Compact    bool          // cleanup.policy
+	Gaps               bool          // offsets may be missing though the policy is not compact: it was, here or where it is copied from
+	MinCleanableRatio  float64       // min.cleanable.dirty.ratio
+	MinCompactionLag   time.Duration // min.compaction.lag.ms
+	MaxCompactionLag   time.Duration // max.compaction.lag.ms, negative without bound
+	DeleteRetention    time.Duration // delete.retention.ms
 }

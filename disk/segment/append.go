@@ -252,7 +252,7 @@ func (l *Log) publish(seg *segment, batches []record.Batch, bytes int64) {
 	defer l.mu.Unlock()
 	interval := l.indexInterval()
 	for _, b := range batches {
-		seg.add(b.BaseOffset(), b.Size(), b.MaxTimestamp(), interval)
+		seg.add(b.BaseOffset(), b.Size(), latestIn(b.Count(), b.MaxTimestamp()), interval)
 	}
 	l.end, l.lastEpoch = last.NextOffset(), last.LeaderEpoch()
 	l.unsyncedBytes += bytes

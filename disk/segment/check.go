@@ -33,7 +33,7 @@ func (l *Log) check(seg *segment) error {
 		if err != nil {
 			return damageOf(s, err)
 		}
-		next, latest = h.NextOffset(), max(latest, h.MaxTimestamp)
+		next, latest = h.NextOffset(), max(latest, latestIn(h.Count, h.MaxTimestamp))
 		s.step(h.Size(), h.NextOffset())
 	}
 	l.judgeIndex(seg, bad, s.walked)
@@ -52,6 +52,20 @@ func (l *Log) check(seg *segment) error {
 // epochs that ascend without gaps (unless the topic is compacted), segments that join. Damage is a CorruptError. An index
 // that is broken is made anew.
 func (l *Log) Verify() error {
+	for {
+		segs, sizes, err := l.verify()
+		cut := false
+		for i, seg := range segs {
+			cut = cut || seg.isCut(sizes[i])
+		}
+		if err == nil || !cut {
+			return err
+		}
+	}
+}
+
+// verify is Verify of the segments that there are, which it returns.
+func (l *Log) verify() ([]*segment, []int64, error) {
 	l.mu.Lock()
 	segs, end := l.segs, l.end
 	sizes := make([]int64, len(segs))
@@ -64,8 +78,12 @@ func (l *Log) Verify() error {
 	}
 	l.mu.Unlock()
 	if damage != nil {
-		return damage
+		return nil, nil, damage
 	}
+	return segs, sizes, l.verifyAll(segs, sizes, end, gaps)
+}
+
+func (l *Log) verifyAll(segs []*segment, sizes []int64, end int64, gaps bool) error {
 	next, epoch := int64(-1), record.NoLeaderEpoch
 	for i, seg := range segs {
 		if next >= 0 && next != seg.base && !(gaps && next < seg.base) {

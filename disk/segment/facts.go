@@ -28,6 +28,7 @@ type facts struct {
 	epochs        []log.EpochStart // ascending; replaced, never changed in place
 	gaps          bool             // compaction may have removed offsets
 	suspect       bool             // damaged, and the recovery point that would prove it is not known
+	cleaned       int64            // compacted below: no two records there have one key
 }
 
 func newFacts() *facts { return &facts{recovery: noRecoveryPoint} }
@@ -42,6 +43,7 @@ const (
 	entrySuspect
 	entryGaps
 	entryTopic
+	entryCleaned
 )
 
 // entryWriter appends entries.
@@ -101,6 +103,9 @@ func (w *entryWriter) all(id core.Partition, f *facts) {
 	}
 	if f.gaps {
 		w.begin(entryGaps, id)
+	}
+	if f.cleaned > 0 {
+		w.offset(entryCleaned, id, f.cleaned)
 	}
 }
 
@@ -192,6 +197,8 @@ func (r *entryReader) apply(m map[core.Partition]*facts) bool {
 			f.gaps = true
 		case entryTopic:
 			f.topic = r.text()
+		case entryCleaned:
+			f.cleaned = r.offset()
 		case entryForget:
 		default:
 			r.bad = true

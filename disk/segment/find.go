@@ -140,8 +140,11 @@ func (s *Store) lookInto(dir string) (data, foreign bool, err error) {
 	}
 	for _, name := range names {
 		_, ext, ok := parseName(name)
+		if _, isSwap := parseSwap(name); isSwap {
+			ok, ext = true, logExt
+		}
 		switch {
-		case name == metadataName:
+		case name == metadataName || strings.HasSuffix(name, swapExt+tmpSuffix) || strings.HasSuffix(name, indexExt+tmpSuffix):
 		case !ok || ext != logExt && ext != indexExt && ext != snapshotExt:
 			foreign = true
 		case ext == logExt:

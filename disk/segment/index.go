@@ -308,7 +308,7 @@ func (l *Log) indexOf(seg *segment) ([]entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		mirror.add(h.BaseOffset, h.Size(), h.MaxTimestamp, interval)
+		mirror.add(h.BaseOffset, h.Size(), latestIn(h.Count, h.MaxTimestamp), interval)
 		all = append(all, mirror.pending...)
 		mirror.pending = mirror.pending[:0]
 		s.step(h.Size(), h.NextOffset())

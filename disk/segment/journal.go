@@ -92,6 +92,22 @@ func (j *journal) setStart(id core.Partition, start int64) {
 	})
 }
 
+// setCleaned notes up to where a log is compacted. It need not be durable: what is lost of it is compacted again.
+func (j *journal) setCleaned(id core.Partition, off int64) {
+	j.change(id, false, func(f *facts, w *entryWriter) {
+		f.cleaned = off
+		w.offset(entryCleaned, id, off)
+	})
+}
+
+// limitCleaned is setCleaned where the log is cut to end at end: what comes there next is not compacted. It goes with
+// what is noted of the cut, so that none of it is durable without this.
+func (j *journal) limitCleaned(id core.Partition, end int64) {
+	if j.get(id).cleaned > end {
+		j.setCleaned(id, end)
+	}
+}
+
 // forget drops what is known of a deleted log.
 func (j *journal) forget(id core.Partition) {
 	j.mu.Lock()

@@ -12,17 +12,19 @@ import (
 )
 
 // Log is one log. Append, Truncate, SetStart, Retain, SaveEpochs,
-// SaveProducers and Configure exclude each other; reads and rounds of sync run
-// beside all of them.
+// SaveProducers and Configure exclude each other; reads, rounds of sync and
+// compaction run beside all of them.
 //
-// Two locks: op is held by what changes the log, for as long as it takes; mu
+// Three locks, in this order: shape is held by what deletes, cuts or replaces segments; op by what changes the log in any
+// way, for as long as it takes, but that compaction puts its files into place without it, so that appends go on; mu
 // guards the fields, and is never held while the disk is asked.
 type Log struct {
 	store *Store
 	id    core.Partition
 	topic string
 
-	op sync.Mutex
+	shape sync.Mutex
+	op    sync.Mutex
 
 	mu       sync.Mutex
 	dir      string
@@ -33,6 +35,7 @@ type Log struct {
 	writable bool       // the last segment takes appends
 	gaps     bool       // offsets may be missing, because compaction removed them
 	gen      uint32     // rises when what a round of sync captured is no more true
+	cuts     uint32     // rises when the log is cut or emptied
 	cutting  bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
 	deleted  bool
 	damage   error // the log cannot be opened (rule 15)
@@ -121,7 +124,7 @@ func (l *Log) configure(cfg log.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cfg = cfg
-	if cfg.Compact && !l.gaps {
+	if (cfg.Compact || cfg.Gaps) && !l.gaps {
 		l.gaps = true
 		l.store.journal.change(l.id, true, func(f *facts, w *entryWriter) {
 			f.gaps = true

@@ -122,7 +122,7 @@ func (l *Log) lookupIn(seg *segment, size, timestamp int64, v view) (TimeResult,
 		if h.BaseOffset >= v.limit {
 			return notFound, nil
 		}
-		if h.MaxTimestamp >= timestamp && h.NextOffset() > v.start {
+		if latestIn(h.Count, h.MaxTimestamp) >= timestamp && h.NextOffset() > v.start {
 			r, err := l.lookupBatch(s, timestamp, v)
 			if err != nil || r.Offset >= 0 {
 				return r, err
@@ -189,7 +189,7 @@ func (l *Log) latestWithin(seg *segment, size int64, v view) (int64, error) {
 			return 0, damageOf(s, err)
 		case h.BaseOffset >= v.limit:
 			return latest, nil
-		case h.NextOffset() <= v.start || h.MaxTimestamp <= latest:
+		case h.NextOffset() <= v.start || latestIn(h.Count, h.MaxTimestamp) <= latest:
 		case h.BaseOffset >= v.start && h.NextOffset() <= v.limit:
 			latest = h.MaxTimestamp
 		default: // part of it counts

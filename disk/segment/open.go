@@ -199,6 +199,8 @@ func (s *Store) DeleteLogs(ids ...core.Partition) error {
 	var logs []*Log
 	for _, id := range slices.Compact(ids) {
 		if l := s.Log(id); l != nil {
+			l.shape.Lock()
+			defer l.shape.Unlock()
 			l.op.Lock()
 			defer l.op.Unlock()
 			logs = append(logs, l)

@@ -64,6 +64,9 @@ func (r *recovery) run() error {
 		}
 	}
 	slices.Sort(s.notices)
+	if err := s.Failed(); err != nil {
+		return err
+	}
 	// Without a clean stop nobody knows which of the names that are seen are durable, nor which removals.
 	if r.changed || !r.clean && len(logs) > 0 {
 		if err := s.fs.SyncAll(); err != nil {
@@ -164,6 +167,9 @@ func (p *logRecovery) list() error {
 		return err
 	}
 	p.index = map[int64]bool{}
+	if names, err = p.finishSwaps(names); err != nil {
+		return err
+	}
 	for _, name := range names {
 		off, ext, ok := parseName(name)
 		switch {
@@ -377,9 +383,9 @@ func (p *logRecovery) scanOnce(i int, pos int64) (end int64, err error) {
 func (p *logRecovery) take(seg *segment, s *scanner, b record.Batch) error {
 	base, epoch := b.BaseOffset(), b.LeaderEpoch()
 	if epoch > p.epoch {
-		p.known.epochs = withEpoch(p.known.epochs, log.EpochStart{Epoch: epoch, Start: base})
+		p.known.epochs = withEpoch(p.known.epochs, log.EpochStart{Epoch: epoch, Start: p.next}) // not below a gap; see log.Log.Append
 	}
-	seg.add(base, b.Size(), b.MaxTimestamp(), p.l.indexInterval())
+	seg.add(base, b.Size(), latestIn(b.Count(), b.MaxTimestamp()), p.l.indexInterval())
 	p.l.flushIndex(seg, maxPending/2)
 	p.next, p.epoch = b.NextOffset(), epoch
 	if err := p.tail.add(s, b.Size()); err != nil {
@@ -492,7 +498,7 @@ func (p *logRecovery) finish() error {
 	}
 	l.noted = l.endPoint()
 	p.known.recovery, p.known.start, p.known.suspect = l.noted, l.start, false
-	p.known.highWatermark = min(p.known.highWatermark, l.end)
+	p.known.highWatermark, p.known.cleaned = min(p.known.highWatermark, l.end), min(p.known.cleaned, l.end)
 	for n := len(p.known.epochs); n > 0 && p.known.epochs[n-1].Start > l.end; n-- {
 		p.known.epochs = p.known.epochs[: n-1 : n-1]
 	}

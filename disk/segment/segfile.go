@@ -21,14 +21,15 @@ type segment struct {
 	base int64 // offset that its name says; its batches are not below
 
 	// Guarded by log.mu; size, maxTimestamp, pending and indexed are changed with log.op held, too.
-	size         int64 // bytes of whole batches
-	maxTimestamp int64 // of its batches; valid if checked
-	checked      bool  // its end was looked at, or it was written or scanned by this process
-	removed      bool  // its files are deleted or about to be
-	badIndex     bool  // a lookup found the index broken, or to lack something
-	rebuilt      bool  // the index was rebuilt, or that was tried, once
-	unsynced     bool  // is in log.unsynced
-	indexed      int   // entries in the index file; -1 if not known yet
+	size         int64  // bytes of whole batches
+	maxTimestamp int64  // of its batches; valid if checked
+	checked      bool   // its end was looked at, or it was written or scanned by this process
+	removed      bool   // its files are deleted or about to be
+	badIndex     bool   // a lookup found the index broken, or to lack something
+	rebuilt      bool   // the index was rebuilt, or that was tried, once
+	unsynced     bool   // is in log.unsynced
+	swap         string // the name of its data file while compaction has not yet put it into place
+	indexed      int    // entries in the index file; -1 if not known yet
 	pending      []entry
 
 	// Used with log.op held.
@@ -45,7 +46,12 @@ func (l *Log) newSegment(base int64) *segment {
 
 // name returns the name of one of the segment's files.
 func (seg *segment) name(ext string) string {
-	return seg.log.directory() + "/" + offsetName(seg.base) + ext
+	seg.log.mu.Lock()
+	defer seg.log.mu.Unlock()
+	if seg.swap != "" && ext == logExt {
+		return seg.log.dir + "/" + seg.swap
+	}
+	return seg.log.dir + "/" + offsetName(seg.base) + ext
 }
 
 func offsetName(off int64) string { return fmt.Sprintf("%020d", off) }
@@ -86,6 +92,15 @@ func (seg *segment) add(base int64, size int, maxTimestamp int64, interval int64
 	seg.sinceEntry += int64(size)
 	seg.size += int64(size)
 	seg.maxTimestamp = max(seg.maxTimestamp, maxTimestamp)
+}
+
+// latestIn returns the latest timestamp of a batch's records. Compaction leaves batches without any, whose header still
+// says what it was.
+func latestIn(records int32, maxTimestamp int64) int64 {
+	if records == 0 {
+		return noTimestamp
+	}
+	return maxTimestamp
 }
 
 // acquire opens the segment's data file, or finds it open, until release. ErrOffsetOutOfRange if it was removed meanwhile.

@@ -11,6 +11,8 @@ import (
 // there, as a replica's does that was left too far behind. It returns the
 // first offset, which never moves back.
 func (l *Log) SetStart(start int64) (int64, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.op.Lock()
 	defer l.op.Unlock()
 	if err := l.usable(); err != nil {
@@ -67,6 +69,8 @@ func (l *Log) moveStart(start int64) error {
 // Reset durably empties the log, which begins and ends at the offset then, be it above, within or below what it held,
 // and forgets its epochs and producers. A crash on the way may leave any part of it.
 func (l *Log) Reset(at int64) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.op.Lock()
 	defer l.op.Unlock()
 	err := l.usable()
@@ -102,6 +106,8 @@ func (l *Log) empty(at int64) error {
 	l.cutting = true
 	j.setStart(l.id, at)
 	j.note(l.id, p)
+	j.limitCleaned(l.id, at)
+	l.cuts++
 	l.mu.Unlock()
 	if err := l.cutNoted(); err != nil {
 		return err
@@ -132,6 +138,8 @@ func (l *Log) empty(at int64) error {
 // Kafka, time counts from the latest record of a segment; size never takes the
 // last segment; and where every record is too old the last one goes, too.
 func (l *Log) Retain(limit int64, wall core.WallMillis) (int64, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.op.Lock()
 	defer l.op.Unlock()
 	if err := l.usable(); err != nil {
@@ -177,7 +185,8 @@ func (l *Log) retained(limit int64, wall core.WallMillis) (int64, error) {
 			if err != nil {
 				return start, err
 			}
-			old = latest >= 0 && int64(wall)-latest > l.cfg.RetentionMillis.Milliseconds()
+			// What compaction has left without any record keeps nothing.
+			old = latest == noTimestamp || latest >= 0 && int64(wall)-latest > l.cfg.RetentionMillis.Milliseconds()
 		}
 		isLast := i == len(l.segs)-1
 		if !old && (isLast || excess-seg.size < 0) {

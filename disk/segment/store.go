@@ -22,8 +22,10 @@ type Options struct {
 	// replaced by one SyncAll, 0 being 4. Raise it where the data directory
 	// shares its file system with others who write much.
 	SyncAllAbove int
-	// Decompressor decompresses records where LookupTime must look into them.
+	// Decompressor decompresses records where LookupTime or compaction must look into them.
 	Decompressor record.Decompressor
+	// Compressor compresses again what compaction leaves of compressed batches.
+	Compressor record.Compressor
 	// ForEach calls do for 0..n-1, possibly in parallel, and returns when all are
 	// done. Open recovers logs by it. nil is a plain loop, which a simulation needs.
 	ForEach func(n int, do func(i int))
@@ -280,6 +282,8 @@ func (s *Store) flush() error {
 
 // finish prepares a log for a clean stop: no room ahead, no index entry only in memory. ok is false if it is not in order.
 func (l *Log) finish() (ok bool, err error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.op.Lock()
 	defer l.op.Unlock()
 	if l.damage != nil {

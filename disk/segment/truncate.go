@@ -14,6 +14,8 @@ import (
 // Nothing is written over: the next append begins a new segment, so that a span
 // that somebody still reads never becomes other bytes.
 func (l *Log) Truncate(to int64) (end int64, err error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.op.Lock()
 	defer l.op.Unlock()
 	if err := l.heal(); err != nil {
@@ -116,13 +118,14 @@ func (l *Log) planCut(to int64) (cut, error) {
 	case pos > 0:
 		c.kept, c.gone, c.seg = l.segs[:i+1:i+1], l.segs[i+1:], seg
 		c.end.seg, c.end.pos = seg.base, pos
-		if c.end.maxTimestamp, err = l.latestBelow(seg, pos); err != nil {
+		// In a gap the log ends where the batch before does, so that none is left at its end: a recovery would take what follows for lost.
+		if c.end.maxTimestamp, c.end.off, err = l.latestBelow(seg, pos); err != nil {
 			return c, err
 		}
 	case i > 0:
 		last := l.segs[i-1]
 		c.kept, c.gone = l.segs[:i:i], l.segs[i:]
-		c.end.seg, c.end.pos = last.base, last.size
+		c.end.off, c.end.seg, c.end.pos = seg.base, last.base, last.size
 		if c.end.maxTimestamp, err = l.latestOf(last); err != nil {
 			return c, err
 		}
@@ -147,25 +150,25 @@ func (l *Log) placeOf(seg *segment, off int64) (pos, base int64, err error) {
 	return l.seek(seg, s, off)
 }
 
-// latestBelow returns the latest timestamp of the batches below a position at which one begins.
-func (l *Log) latestBelow(seg *segment, pos int64) (int64, error) {
+// latestBelow returns the latest timestamp of the batches below a position at which one begins, and the offset at which they end.
+func (l *Log) latestBelow(seg *segment, pos int64) (latest, next int64, err error) {
 	f, err := l.acquire(seg)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer l.release(seg)
 	s := l.scan(seg, f, pos)
 	defer s.close()
-	latest, _ := l.land(seg, s, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
+	latest, _ = l.land(seg, s, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
 	for !s.done() {
 		h, err := s.header()
 		if err != nil {
-			return 0, damageOf(s, err)
+			return 0, 0, damageOf(s, err)
 		}
-		latest = max(latest, h.MaxTimestamp)
+		latest = max(latest, latestIn(h.Count, h.MaxTimestamp))
 		s.step(h.Size(), h.NextOffset())
 	}
-	return latest, nil
+	return latest, s.next, nil
 }
 
 // noteCut durably notes that the log ends where it is to be cut, before it does.
@@ -180,6 +183,8 @@ func (l *Log) noteCut(c cut) error {
 		j.note(l.id, c.end)
 	}
 	j.setEpochs(l.id, trimEpochs(j.get(l.id).epochs, c.end.off))
+	j.limitCleaned(l.id, c.end.off)
+	l.cuts++
 	l.mu.Unlock()
 	return l.cutNoted()
 }
