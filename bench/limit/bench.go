@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/bench/load"
+	"lockstep/bench/process"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,7 +20,7 @@ import (
 type bench struct {
 	dir                              string
 	bytes, rounds                    int
-	produceLimit, fetchLimit, broker *process
+	produceLimit, fetchLimit, broker *process.Process
 	client                           *kgo.Client
 	topics                           int
 }
@@ -32,17 +33,17 @@ func newBench(dir string, bytes, rounds int) (b *bench, err error) {
 	if b.fetchLimit, err = startPlain("fetch", b.path("fetch.limit")); err != nil {
 		return nil, err
 	}
-	if b.broker, err = startBroker(dir, nil); err != nil {
+	if b.broker, err = process.StartBroker(dir, nil); err != nil {
 		return nil, err
 	}
-	b.client, err = kgo.NewClient(kgo.SeedBrokers(b.broker.addr))
+	b.client, err = kgo.NewClient(kgo.SeedBrokers(b.broker.Addr))
 	return b, err
 }
 
 func (b *bench) close() {
 	b.client.Close()
-	for _, p := range []*process{b.produceLimit, b.fetchLimit, b.broker} {
-		p.stop()
+	for _, p := range []*process.Process{b.produceLimit, b.fetchLimit, b.broker} {
+		p.Stop()
 	}
 }
 
@@ -84,8 +85,8 @@ func (b *bench) produce(size int) (result, error) {
 }
 
 // plain sends n frames to a plain program, after the one that says how.
-func (b *bench) plain(p *process, n, size int, hello, frame []byte) error {
-	run := load.Run{Addr: p.addr, Requests: n, Window: window(size), Check: func([]byte, int) error { return nil }}
+func (b *bench) plain(p *process.Process, n, size int, hello, frame []byte) error {
+	run := load.Run{Addr: p.Addr, Requests: n, Window: window(size), Check: func([]byte, int) error { return nil }}
 	run.Frame = func(i int) []byte {
 		if i == 0 {
 			return append(hello[:len(hello):len(hello)], frame...)
@@ -103,7 +104,7 @@ func (b *bench) produceTo(n, size int, batch []byte, sync bool) (m measure, err 
 	}
 	defer drop()
 	frame := load.ProduceFrame(topic, 0, -1, batch)
-	run := load.Run{Addr: b.broker.addr, Requests: n, Window: window(size), Check: load.CheckProduced,
+	run := load.Run{Addr: b.broker.Addr, Requests: n, Window: window(size), Check: load.CheckProduced,
 		Frame: func(int) []byte { return frame }}
 	return timed(b.broker, func() error {
 		_, err := run.Do()
@@ -140,7 +141,7 @@ func (b *bench) fetch(size int) (result, error) {
 	}
 	defer drop()
 	produce := load.ProduceFrame(topic, 0, 1, batch)
-	fill := load.Run{Addr: b.broker.addr, Requests: n, Window: window(size), Check: load.CheckProduced, Frame: func(int) []byte { return produce }}
+	fill := load.Run{Addr: b.broker.Addr, Requests: n, Window: window(size), Check: load.CheckProduced, Frame: func(int) []byte { return produce }}
 	if _, err := fill.Do(); err != nil {
 		return result{}, fmt.Errorf("fill: %w", err)
 	}
@@ -161,7 +162,7 @@ func (b *bench) fetch(size int) (result, error) {
 }
 
 func (b *bench) fetchFrom(frames [][]byte, size, batch int) (measure, error) {
-	run := load.Run{Addr: b.broker.addr, Requests: len(frames), Window: window(size), Frame: func(i int) []byte { return frames[i] }}
+	run := load.Run{Addr: b.broker.Addr, Requests: len(frames), Window: window(size), Frame: func(i int) []byte { return frames[i] }}
 	run.Check = func(_ []byte, n int) error {
 		if n < batch || n > batch+512 {
 			return fmt.Errorf("answer of %d bytes in place of one batch of %d", n, batch)

@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"lockstep/bench/process"
 )
 
 func main() {
@@ -79,10 +81,10 @@ type measure struct {
 }
 
 // timed runs do and measures it, with the CPU time of p if there is one.
-func timed(p *process, do func() error) (m measure, err error) {
+func timed(p *process.Process, do func() error) (m measure, err error) {
 	before := time.Duration(0)
 	if p != nil {
-		if before, err = p.cpu(); err != nil {
+		if before, err = p.CPU(); err != nil {
 			return m, err
 		}
 	}
@@ -92,7 +94,7 @@ func timed(p *process, do func() error) (m measure, err error) {
 	}
 	m.wall = time.Since(begin)
 	if p != nil {
-		after, err := p.cpu()
+		after, err := p.CPU()
 		if err != nil {
 			return m, err
 		}
