@@ -122,6 +122,7 @@ var dropReasons = []struct {
 }{
 	{tcp.ErrFrameSize, "frame size"},
 	{tcp.ErrStalled, "stalled"},
+	{tcp.ErrSlowSender, "slow sender"},
 	{tcp.ErrSlowReader, "slow reader"},
 	{tcp.ErrIdle, "idle"},
 	{kafka.ErrMalformed, "malformed"},

@@ -15,6 +15,7 @@ import (
 var (
 	ErrFrameSize  = errors.New("frame size out of bounds")
 	ErrStalled    = errors.New("a frame stopped arriving")
+	ErrSlowSender = errors.New("a frame arrives too slowly, and others wait for its memory")
 	ErrSlowReader = errors.New("answers are not taken")
 	ErrIdle       = errors.New("idle")
 	ErrShutdown   = errors.New("the broker is stopping")
@@ -54,6 +55,11 @@ type conn struct {
 	readAt  atomic.Int64 // last progress of reading; 0 while it does not wait for bytes
 	partial atomic.Bool  // a frame has begun to arrive
 	writeAt atomic.Int64 // last progress of writing; 0 while nothing is written
+
+	// Of a frame that has its room in the budget and is still arriving, for the janitor.
+	roomAt atomic.Int64 // when it got it, as readAt; 0 while there is none
+	cost   atomic.Int64 // how much
+	came   atomic.Int64 // bytes that arrived since
 }
 
 // slot is a request that waits for its answer to be made or sent.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+	"time"
 
 	"lockstep/net"
 )
@@ -23,6 +24,10 @@ const (
 	// flight gets memory without waiting, so that heavy producers do not keep
 	// others from asking for metadata. It is below what would matter in sum.
 	smallFrame = 16 << 10
+	// minRate is how many bytes a second must have arrived of a frame that others wait for, from roomPatience after it got
+	// its room on. Else a few that trickle in, each in time, keep all others waiting for long.
+	minRate      = 1 << 20
+	roomPatience = 2 * time.Second
 
 	prefixSize = 4
 )
@@ -141,6 +146,7 @@ func (c *conn) readBody(size int, adm net.Admission) (*frame, error) {
 		if have == size {
 			c.partial.Store(false)
 			c.readAt.Store(0)
+			c.roomAt.Store(0)
 			return f, nil
 		}
 		if f.budget == nil {
@@ -166,6 +172,9 @@ func (c *conn) pay(f *frame, size int, cost int64) error {
 		return err
 	}
 	f.charge(b, cost)
+	c.cost.Store(cost)
+	c.came.Store(0)
+	c.roomAt.Store(c.srv.now.Load())
 	return nil
 }
 
@@ -181,6 +190,7 @@ func (c *conn) fill(buf []byte, have, size int) error {
 			n -= over
 		}
 		have += n
+		c.came.Add(int64(n))
 		if err != nil {
 			return cut(err, true)
 		}

@@ -260,7 +260,18 @@ func (c *conn) overdue(now int64) error {
 	case now-at > int64(c.srv.cfg.IdleTimeout) && c.outstanding() == 0:
 		return ErrIdle
 	}
+	if c.hogs(now) {
+		return ErrSlowSender
+	}
 	return nil
+}
+
+// hogs says that a frame arrives too slowly for the memory it holds, while others wait for that.
+func (c *conn) hogs(now int64) bool {
+	at, b := c.roomAt.Load(), c.srv.cfg.Budget
+	held := time.Duration(now - at)
+	return b != nil && at != 0 && held > min(roomPatience, c.srv.cfg.StallTimeout) && b.contended(c.cost.Load()) &&
+		float64(c.came.Load()) < held.Seconds()*minRate
 }
 
 // Close stops accepting; connections go on.
