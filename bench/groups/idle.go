@@ -143,7 +143,8 @@ func (s *small) commit() error {
 	t.Topic = topic
 	p := kmsg.NewOffsetCommitRequestTopicPartition()
 	p.Offset = 1
-	t.Partitions, req.Topics = append(t.Partitions, p), append(req.Topics, t)
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
 	resp, err := s.ask(req)
 	if err != nil {
 		return err
