@@ -92,7 +92,10 @@ func (o *options) consumeGroup(cmd *cobra.Command, f *groupFlags, topic string, 
 	defer cl.CloseAllowingRebalance()
 	err = r.run(cmd.Context(), cl)
 	cl.AllowRebalance()
-	return joinErrors([]error{err, r.leave(cl)})
+	if left := r.leave(cl); err == nil { // else that says why leaving did not go well either
+		err = left
+	}
+	return err
 }
 
 // leave commits what was printed and leaves the group, also when the command was interrupted.

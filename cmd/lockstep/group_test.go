@@ -164,6 +164,36 @@ func TestStaticMembersKeepTheirPlace(t *testing.T) {
 	}
 }
 
+// TestTwoMembersCannotBeTheSameStaticMember: the classic protocol turns out the one that was there, the newer one the one that comes.
+func TestTwoMembersCannotBeTheSameStaticMember(t *testing.T) {
+	for _, protocol := range groupTypes {
+		t.Run(protocol, func(t *testing.T) {
+			c := withTopic(t, "orders", 1)
+			args := []string{"orders", "-g", "readers", "--group-protocol", protocol, "--instance-id", "one"}
+			failed := make(chan error)
+			try := func() {
+				_, err := c.try("", append([]string{"consume"}, args...)...)
+				failed <- err
+			}
+			want := "UNRELEASED_INSTANCE_ID"
+			if protocol == typeClassic {
+				want = "FENCED_INSTANCE_ID"
+				go try()
+				require.Eventually(t, func() bool { return len(c.list("--state", "Stable")) == 1 }, time.Minute, 20*time.Millisecond)
+				c.member(args...)
+			} else {
+				_, out := c.member(args...)
+				_, err := out.ReadString('\n')
+				require.NoError(t, err)
+				go try()
+			}
+			err := <-failed
+			require.ErrorContains(t, err, want)
+			require.Equal(t, 1, strings.Count(err.Error(), "group readers"), "why, and no more: %v", err)
+		})
+	}
+}
+
 // brokenPipe takes so many writes and fails then.
 type brokenPipe struct {
 	bytes.Buffer
