@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -141,11 +142,20 @@ func hostPort(l config.Listener) string {
 type identity struct {
 	node      int32
 	directory [16]byte
+	cluster   string // empty until the node was ready for the first time
 }
 
 const identityFormat = "lockstep-directory v1 node=%d directory=%x\n"
 
-func (i identity) encode() []byte { return fmt.Appendf(nil, identityFormat, i.node, i.directory) }
+const clusterFormat = "cluster=%s\n"
+
+func (i identity) encode() []byte {
+	b := fmt.Appendf(nil, identityFormat, i.node, i.directory)
+	if i.cluster != "" {
+		b = fmt.Appendf(b, clusterFormat, i.cluster)
+	}
+	return b
+}
 
 func decodeIdentity(b []byte) (identity, error) {
 	var i identity
@@ -154,5 +164,10 @@ func decodeIdentity(b []byte) (identity, error) {
 		return i, fmt.Errorf("identity of the data directory can not be read: %q: %w", b, cmp.Or(err, errors.New("wrong length")))
 	}
 	copy(i.directory[:], dir)
+	if _, rest, _ := bytes.Cut(b, []byte("\n")); len(rest) > 0 {
+		if _, err := fmt.Sscanf(string(rest), clusterFormat, &i.cluster); err != nil {
+			return i, fmt.Errorf("identity of the data directory can not be read: %q: %w", b, err)
+		}
+	}
 	return i, nil
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -11,8 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/config"
+	"lockstep/core/log"
 	"lockstep/disk"
+	"lockstep/disk/file"
+	"lockstep/disk/segment"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,6 +32,9 @@ func TestStartRefuses(t *testing.T) {
 	for _, name := range []string{"metadata-snapshots"} {
 		require.NoError(t, os.WriteFile(filepath.Join(damaged, name, "00000000000000000005-0000000001.snapshot"), []byte("junk"), 0o600))
 	}
+	nameless := t.TempDir()
+	stop(t, startNode(t, Config{Settings: settingsFor(nameless)}))
+	require.NoError(t, os.Remove(filepath.Join(nameless, "meta")))
 	for name, c := range map[string]struct {
 		cfg  Config
 		want string
@@ -35,6 +43,7 @@ func TestStartRefuses(t *testing.T) {
 		"bad value":        {Config{Settings: settingsFor(t.TempDir(), "num.partitions", "many")}, "num.partitions"},
 		"directory in use": {Config{Settings: settingsFor(dir)}, disk.ErrLocked.Error()},
 		"another's":        {Config{Settings: settingsFor(mine, "node.id", "3")}, "belongs to node 2"},
+		"nobody's":         {Config{Settings: settingsFor(nameless)}, "nobody knows whose"},
 		"damaged snapshot": {Config{Settings: settingsFor(damaged)}, "snapshot is damaged"},
 		"address in use": {Config{Settings: settingsFor(t.TempDir(), "listeners", "PLAINTEXT://"+running.Addr().String())},
 			"address already in use"},
@@ -51,6 +60,47 @@ func TestStartRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDirectoryOfAnotherCluster: with its metadata gone a broker would begin a new cluster, in which all its logs are nobody's.
+func TestDirectoryOfAnotherCluster(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, Config{Settings: settingsFor(dir)})
+	createTopic(t, clientOf(t, n), "kept", 1)
+	stop(t, n)
+	for _, name := range []string{"__cluster_metadata-0", "checkpoints"} {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	for range 2 {
+		n, err := Start(Config{Settings: settingsFor(dir), Log: quiet})
+		require.NoError(t, err)
+		<-n.Done()
+		require.ErrorContains(t, n.Err(), "it belongs to cluster")
+	}
+	require.DirExists(t, filepath.Join(dir, "kept-0"))
+}
+
+// TestStrayLogsAreRemoved: a log of a topic that the metadata does not know any more.
+func TestStrayLogsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, Config{Settings: settingsFor(dir)})
+	createTopic(t, clientOf(t, n), "kept", 1)
+	stop(t, n)
+	fs, err := file.Open(dir)
+	require.NoError(t, err)
+	defer fs.Close()
+	s, err := segment.Open(fs, segment.Options{})
+	require.NoError(t, err)
+	_, _, err = s.OpenLog(core.Partition{Topic: core.TopicID{9}}, "gone", log.Config{SegmentBytes: 1 << 20})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.DirExists(t, filepath.Join(dir, "gone-0"))
+	startNode(t, Config{Settings: settingsFor(dir)})
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "gone-0"))
+		return errors.Is(err, os.ErrNotExist)
+	}, 10*time.Second, time.Millisecond)
+	require.DirExists(t, filepath.Join(dir, "kept-0"))
 }
 
 // TestReadyLineAndHTTP: one line says where; the endpoints tell the state.
@@ -120,7 +170,12 @@ func TestRunStopsWithItsContext(t *testing.T) {
 }
 
 func TestIdentityRoundTrips(t *testing.T) {
-	want := identity{node: 5, directory: [16]byte{1, 2, 3, 255}}
+	for _, cluster := range []string{"", "ksjT7CQOFhakWVoe96D5GQ"} {
+		identityRoundTrips(t, identity{node: 5, directory: [16]byte{1, 2, 3, 255}, cluster: cluster})
+	}
+}
+
+func identityRoundTrips(t *testing.T, want identity) {
 	got, err := decodeIdentity(want.encode())
 	require.NoError(t, err)
 	require.Equal(t, want, got)

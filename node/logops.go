@@ -128,7 +128,7 @@ func (x *executor) openLog(q *queue, e broker.OpenLog) {
 	q.flush.configure(e.Config)
 	q.dropping = false
 	x.metrics.opened(time.Since(began))
-	x.in.put(broker.LogOpened{Log: e.Log, State: state, Err: err})
+	x.in.put(broker.LogOpened{Log: e.Log, State: state, Err: err, Later: errors.Is(err, disk.ErrNoSpace)})
 }
 
 // maxAppendBytes bounds what is written in one call, so that the core hears of it in time.

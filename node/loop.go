@@ -27,7 +27,7 @@ type loop struct {
 	storage *storage
 	peers   *peers
 	metrics *metrics
-	ready   func()
+	ready   func(cluster string)
 	limit   func(conns, perHost int)
 	stopped func(error)
 
@@ -184,7 +184,7 @@ func (l *loop) carryOut(e broker.Effect, from *request) {
 	case broker.LimitConns:
 		l.limit(int(e.Max), int(e.PerHost))
 	case broker.Ready:
-		l.ready()
+		l.ready(e.ClusterID)
 	case broker.Stop:
 		if !l.over {
 			l.over = true

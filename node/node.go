@@ -42,6 +42,7 @@ type Node struct {
 	clients   []*tcp.Server
 	peerSrv   *tcp.Server // nil if there is none
 	budget    *tcp.Budget // nil if unbounded
+	who       identity
 	http      *httpServer // nil if there is none
 
 	serving   sync.Once
@@ -79,7 +80,7 @@ func Start(cfg Config) (*Node, error) {
 const inboxLimit = 4096
 
 func (n *Node) start() error {
-	who, boot, err := n.openDirectory()
+	boot, err := n.openDirectory()
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", n.settings.LogDir, err)
 	}
@@ -92,7 +93,7 @@ func (n *Node) start() error {
 		Advertised: advertised(&n.settings, n.ports()),
 		Voters:     voters(&n.settings),
 		Versions:   kafka.Advertised(false),
-		LogDir:     who.directory,
+		LogDir:     n.who.directory,
 	}
 	if n.peerSrv != nil {
 		if coreConfig.Peer, err = peerEndpoint(&n.settings, n.cfg.PeerListen, n.peerSrv.Addr().Port()); err != nil {
@@ -108,10 +109,10 @@ func (n *Node) start() error {
 }
 
 // openDirectory opens the data directory and checks that it is this broker's.
-func (n *Node) openDirectory() (identity, broker.Boot, error) {
+func (n *Node) openDirectory() (broker.Boot, error) {
 	fs, err := file.Open(n.settings.LogDir)
 	if err != nil {
-		return identity{}, broker.Boot{}, err
+		return broker.Boot{}, err
 	}
 	n.fs, n.closeFS = fs, fs.Close
 	if n.cfg.wrapFS != nil {
@@ -119,22 +120,22 @@ func (n *Node) openDirectory() (identity, broker.Boot, error) {
 	}
 	n.store, err = segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, ForEach: inParallel})
 	if err != nil {
-		return identity{}, broker.Boot{}, err
+		return broker.Boot{}, err
 	}
 	for _, line := range n.store.Notices() {
 		if !strings.HasPrefix(line, snapshot.Dir+":") { // the store does not know it
 			n.cfg.Log.Warn("data directory: " + line)
 		}
 	}
-	who, err := n.identify()
-	if err != nil {
-		return who, broker.Boot{}, err
+	if n.who, err = n.identify(); err != nil {
+		return broker.Boot{}, err
 	}
 	if n.snapshots, err = snapshot.Open(n.fs); err != nil {
-		return who, broker.Boot{}, err
+		return broker.Boot{}, err
 	}
 	boot, err := bootOf(n.store, n.snapshots)
-	return who, boot, err
+	boot.ClusterID = n.who.cluster
+	return boot, err
 }
 
 // identify reads whose directory it is, and makes a new one this node's.
@@ -145,6 +146,9 @@ func (n *Node) identify() (identity, error) {
 			err = fmt.Errorf("it belongs to node %d, and this is node %d", who.node, n.settings.NodeID)
 		}
 		return who, err
+	}
+	if found := n.store.Found(); len(found) > 0 {
+		return identity{}, fmt.Errorf("meta is missing, and there are %d logs: nobody knows whose they are", len(found))
 	}
 	who := identity{node: n.settings.NodeID}
 	crand.Read(who.directory[:])
@@ -251,7 +255,13 @@ func (n *Node) keepHouse() {
 }
 
 // becameReady is the core's Ready.
-func (n *Node) becameReady() {
+func (n *Node) becameReady(cluster string) {
+	if n.who.cluster == "" {
+		n.who.cluster = cluster
+		if err := n.store.SaveMeta(n.who.encode()); err != nil {
+			n.cfg.Log.Warn("the cluster of the data directory could not be noted", "err", err)
+		}
+	}
 	n.isReady.Store(true)
 	n.serve()
 	defer close(n.ready)

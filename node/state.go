@@ -65,6 +65,9 @@ func bootOf(store *segment.Store, snapshots *snapshot.Store) (broker.Boot, error
 		return broker.Boot{}, err
 	}
 	boot := broker.Boot{State: state}
+	for _, f := range store.Found() {
+		boot.Logs = append(boot.Logs, f.Partition)
+	}
 	id, content, ok, err := snapshots.Newest()
 	if err != nil {
 		return broker.Boot{}, err

@@ -30,6 +30,9 @@ type Config struct {
 type Boot struct {
 	State    []byte           // of the last SaveState, nil if none
 	Snapshot *quorum.Snapshot // newest of the metadata, nil if none
+
+	ClusterID string           // of the Ready that an earlier life ended its start with, empty if there was none
+	Logs      []core.Partition // that are in the directory
 }
 
 // Broker is one broker: it routes inputs to the machines below it and collects what they want done.

@@ -172,8 +172,9 @@ type Call struct {
 	Msg   kmsg.Request
 }
 
-// Ready says that the broker now serves clients. It comes once.
-type Ready struct{}
+// Ready says that the broker now serves clients, and of which cluster it is, which the host keeps for the next life's
+// Boot. It comes once.
+type Ready struct{ ClusterID string }
 
 // Stop ends the process: a clean stop is done (Err nil), or the broker must not go on.
 type Stop struct{ Err error }

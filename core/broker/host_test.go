@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ type host struct {
 	holdSync bool          // report Written, not Durable
 	syncTime time.Duration // in a network: from Written to Durable
 	holdOpen bool          // do not answer OpenLog
+	noRoom   bool          // answer it so
 }
 
 type memLog struct {
@@ -44,6 +46,13 @@ type memLog struct {
 const wall = core.WallMillis(1_700_000_000_000)
 
 func newHost(t *testing.T, settings map[string]string) *host {
+	h := bootHost(t, settings, Boot{})
+	require.True(t, h.ready, "broker did not become ready")
+	return h
+}
+
+// bootHost starts a broker on what a data directory holds, and returns when it is ready or has stopped.
+func bootHost(t *testing.T, settings map[string]string, boot Boot) *host {
 	h := &host{t: t, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
 	h.b = New(Config{
 		NodeID:      1,
@@ -51,15 +60,17 @@ func newHost(t *testing.T, settings map[string]string) *host {
 		Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: 9092},
 		Incarnation: [16]byte{1},
 		Rand:        rand.NewPCG(1, 2),
-	}, Boot{})
+	}, boot)
+	for _, id := range boot.Logs {
+		h.logs[id] = &memLog{}
+	}
 	h.step(Start{Wall: wall})
 	for range 100 { // elections and heartbeats take time
-		if h.ready {
+		if h.ready || h.stop != nil {
 			break
 		}
 		h.pass()
 	}
-	require.True(t, h.ready, "broker did not become ready")
 	return h
 }
 
@@ -89,6 +100,10 @@ func (h *host) tell(in Input) { h.inbox = append(h.inbox, in) }
 func (h *host) do(e Effect) {
 	switch e := e.(type) {
 	case OpenLog:
+		if h.noRoom {
+			h.tell(LogOpened{Log: e.Log, Err: errors.New("no space left on device"), Later: true})
+			return
+		}
 		if h.logs[e.Log] == nil {
 			h.logs[e.Log] = &memLog{}
 		}

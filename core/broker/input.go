@@ -53,6 +53,7 @@ type LogOpened struct {
 	Log   core.Partition
 	State log.State // valid if Err is nil
 	Err   error     // the log is damaged or unreadable: its replica is set aside (rule 15)
+	Later bool      // with Err: there was no room to make it, and may be later
 }
 
 // Written says that all appends to the log up to End are in the file, though not yet durable.

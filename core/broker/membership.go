@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"time"
 
 	"lockstep/core"
@@ -192,8 +193,33 @@ func (b *Broker) maybeReady() {
 		return
 	}
 	if self := b.image.Broker(b.cfg.NodeID); self != nil && self.Epoch == m.epoch && !self.Fenced {
+		if own := b.boot.ClusterID; own != "" && own != b.image.ClusterID() {
+			b.fatal("the data directory is of another cluster", fmt.Errorf("it belongs to cluster %s, and this is cluster %s", own, b.image.ClusterID()))
+			return
+		}
 		m.ready = true
-		b.out.Add(Ready{})
+		b.out.Add(Ready{ClusterID: b.image.ClusterID()})
+		b.removeStrays()
+	}
+}
+
+// removeStrays deletes logs that were in the directory and are none of this broker's any more: of topics whose deletion
+// a crash cut off, or that were deleted while it was down. The image holds all that was decided before this broker was
+// unfenced. A directory that is not known to be of this cluster is left as it is.
+func (b *Broker) removeStrays() {
+	if b.boot.ClusterID == "" {
+		return
+	}
+	strays := 0
+	for _, id := range b.boot.Logs {
+		if id != core.MetadataPartition && b.parts[id] == nil {
+			b.out.Add(DeleteLog{Log: id})
+			strays++
+		}
+	}
+	b.boot.Logs = nil
+	if strays > 0 {
+		b.log(Info, "logs of deleted topics were left over, and are removed", "logs", strays)
 	}
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -78,6 +79,11 @@ func (b *Broker) onMetadataOpened(in LogOpened) {
 		b.fatal("term and vote cannot be read", err)
 		return
 	}
+	if in.State.End > 0 && b.boot.State == nil && b.votes() {
+		// With the term and the vote forgotten it might vote twice in one term (rule 11).
+		b.fatal("term and vote are missing", errors.New("the file of the broker's state is gone, though the metadata log is not empty"))
+		return
+	}
 	voters := b.cfg.Voters
 	if len(voters) == 0 {
 		voters = []quorum.Voter{{ID: b.cfg.NodeID, Host: b.cfg.Peer.Host, Port: b.cfg.Peer.Port}}
@@ -92,6 +98,11 @@ func (b *Broker) onMetadataOpened(in LogOpened) {
 		Rand:        b.cfg.Rand,
 	}, hard, b.boot.Snapshot, in.State)
 	b.loadMetadata(in.State.End)
+}
+
+// votes says that this broker is a voter of the metadata quorum.
+func (b *Broker) votes() bool {
+	return len(b.cfg.Voters) == 0 || slices.ContainsFunc(b.cfg.Voters, func(v quorum.Voter) bool { return v.ID == b.cfg.NodeID })
 }
 
 // loadMetadata reads the local metadata log back into the quorum, piece by piece, then starts it.

@@ -28,6 +28,7 @@ type partition struct {
 	saved              int64          // log end offset of the last producer snapshot
 	damaged            bool           // its log is (rule 15)
 	renewed            bool           // its log was begun anew because it was damaged, and is not open yet
+	roomless           bool           // there was no room to make its log; it is tried again
 	gone               bool           // its topic is deleted, or its replica moved elsewhere
 }
 
@@ -86,9 +87,13 @@ func (b *Broker) addPartition(st *controller.Partition) *partition {
 	p := &partition{id: st.Partition, topic: b.image.TopicByID(st.Topic).Name, due: core.Never}
 	p.config = b.image.TopicConfig(p.topic, &b.layers)
 	b.parts[p.id] = p
+	b.openLog(p)
+	return p
+}
+
+func (b *Broker) openLog(p *partition) {
 	b.membership.opening++
 	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.config.Log(p.id)})
-	return p
 }
 
 // dropPartition gives a replica up for good, files and all.
@@ -123,23 +128,49 @@ func (b *Broker) onLogOpened(in LogOpened) {
 		b.out.Add(DeleteLog{Log: in.Log})
 		return
 	}
+	if p.roomless && in.Later {
+		b.openLater(p)
+		return
+	}
 	st := in.State
 	if in.Err != nil { // rule 15: damage is reported and the replica set aside, never cut away
 		st = log.State{}
 	}
 	p.replica = replica.New(p.id, b.cfg.NodeID, st, b.replicaConfig(&p.config, len(p.state.Replicas)), b.lease)
 	p.saved = -1
-	if in.Err != nil {
+	switch {
+	case in.Later:
+		b.log(Error, "no room to make the log of a partition; it is tried again", "topic", p.topic, "partition", p.id.Index, "error", in.Err)
+		p.roomless = true
+		b.stopReplica(p, in.Err)
+		b.openLater(p)
+	case in.Err != nil:
 		b.failPartition(p, in.Err)
-	} else {
-		p.renewed = false
+	default:
+		p.renewed, p.roomless = false, false
 	}
 	b.applyState(p)
 }
 
+// roomPause is how long after an attempt to make a log without room the next one is.
+const roomPause = time.Second
+
+func (b *Broker) openLater(p *partition) {
+	b.timers.set(b.now.Add(roomPause), func() {
+		if b.parts[p.id] == p && !b.stopping {
+			b.openLog(p)
+		}
+	})
+}
+
 func (b *Broker) failPartition(p *partition, err error) {
-	b.log(Error, "partition is set aside: its log is damaged", "topic", p.topic, "partition", p.id.Index, "error", err)
+	b.log(Error, "partition is set aside: its log is damaged or cannot be used", "topic", p.topic, "partition", p.id.Index, "error", err)
 	p.damaged = true
+	b.stopReplica(p, err)
+}
+
+// stopReplica makes a replica refuse all with KAFKA_STORAGE_ERROR.
+func (b *Broker) stopReplica(p *partition, err error) {
 	p.replica.Fail(b.now, err, &b.rout)
 	b.carryOut(p)
 	b.wakeFetches(p)

@@ -1,0 +1,76 @@
+package broker
+
+import (
+	"testing"
+
+	"lockstep/core"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestLogsOfDeletedTopicsAreRemoved: what a deletion left that a crash cut off, or that happened while the broker was down.
+func TestLogsOfDeletedTopicsAreRemoved(t *testing.T) {
+	stray := core.Partition{Topic: core.TopicID{7}, Index: 3}
+	cluster := newHost(t, nil).b.Image().ClusterID() // the same chance makes the same one
+	logs := []core.Partition{core.MetadataPartition, stray}
+	for _, c := range []struct {
+		name, cluster string
+		stays, stops  bool
+	}{
+		{"of this cluster", cluster, false, false},
+		{"of an unknown cluster", "", true, false},
+		{"of another cluster", "other", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := bootHost(t, nil, Boot{ClusterID: c.cluster, Logs: logs})
+			require.Equal(t, c.stops, h.stop != nil)
+			require.Equal(t, !c.stops, h.ready)
+			if c.stops {
+				require.ErrorContains(t, h.stop.Err, "it belongs to cluster other")
+			}
+			require.Equal(t, c.stays, h.logs[stray] != nil)
+			require.NotNil(t, h.logs[core.MetadataPartition])
+		})
+	}
+}
+
+// TestNoRoomToMakeALog: its partition refuses with KAFKA_STORAGE_ERROR, and serves when there is room.
+func TestNoRoomToMakeALog(t *testing.T) {
+	h := newHost(t, nil)
+	h.noRoom = true
+	createTopic(h, "orders", 1)
+	for range 3 {
+		require.Equal(t, errStorage, produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), batch("a"))).ErrorCode)
+		h.now = h.now.Add(2 * roomPause)
+		h.pass()
+	}
+	h.noRoom = false
+	h.now = h.now.Add(2 * roomPause)
+	h.pass()
+	p := produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), batch("a")))
+	require.Zero(t, p.ErrorCode)
+	require.Zero(t, p.BaseOffset)
+	require.Zero(t, h.b.membership.opening)
+}
+
+// TestForgottenVoteIsNoFreshStart: without its term and vote a voter with a log might vote twice (rule 11).
+func TestForgottenVoteIsNoFreshStart(t *testing.T) {
+	h := bootHost(t, nil, Boot{})
+	require.True(t, h.ready)
+	b := New(h.b.cfg, Boot{})
+	var out Effects
+	b.Step(0, Start{Wall: wall}, &out)
+	open := LogOpened{Log: core.MetadataPartition}
+	open.State.End = 5
+	out = Effects{}
+	b.Step(0, open, &out)
+	var stop *Stop
+	for _, e := range out.List {
+		if s, ok := e.(Stop); ok {
+			stop = &s
+		}
+	}
+	require.NotNil(t, stop)
+	require.ErrorContains(t, stop.Err, "state is gone")
+}
