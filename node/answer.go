@@ -123,7 +123,7 @@ func (a *answer) resolve(s *fetchScratch, resp *kmsg.FetchResponse) {
 		if res.Err != nil {
 			p := &resp.Topics[r.Topic].Partitions[r.Partition]
 			p.ErrorCode = readErrorCode(res.Err)
-			reportDamage(node.inbox, r.Log, res.Err)
+			reportDamage(node.inbox, &node.unread, node.cfg.Log, r.Log, res.Err)
 			continue
 		}
 		s.spans = append(s.spans, kafka.Span{Topic: r.Topic, Partition: r.Partition, Size: res.Span.Len})
@@ -184,9 +184,14 @@ func readErrorCode(err error) int16 {
 	}
 }
 
-// reportDamage tells the core of a log that can not be read where it should be.
-func reportDamage(in *inbox, id core.Partition, err error) {
-	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, disk.ErrIO) {
+// reportDamage tells the core of a log that can not be read where it should be, and the operator of what may pass, as
+// that there are no descriptors left.
+func reportDamage(in *inbox, unread *complaints, lg *slog.Logger, id core.Partition, err error) {
+	switch {
+	case err == nil, errors.Is(err, segment.ErrOffsetOutOfRange), errors.Is(err, segment.ErrNoLog), errors.Is(err, segment.ErrClosed):
+	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, disk.ErrIO):
 		in.put(broker.LogFailed{Log: id, Err: err})
+	default:
+		unread.unreadable(lg, id, err)
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
+	"lockstep/core"
+	"lockstep/disk/segment"
 	"lockstep/net/kafka"
 	"lockstep/net/tcp"
 
@@ -18,7 +21,7 @@ import (
 func TestComplaintsAreFew(t *testing.T) {
 	var out bytes.Buffer
 	lg := slog.New(slog.NewTextHandler(&out, nil))
-	var c complaints
+	c := complaints{rest: "more connections closed"}
 	for range 1000 {
 		c.add(lg, "host", fmt.Errorf("reading: %w", kafka.ErrMalformed))
 		c.add(lg, "host", tcp.ErrIdle)
@@ -26,7 +29,11 @@ func TestComplaintsAreFew(t *testing.T) {
 	}
 	require.Equal(t, maxComplaints, strings.Count(out.String(), "\n"))
 	c.report(lg)
-	require.Contains(t, out.String(), "connections=990")
+	require.Contains(t, out.String(), "more connections closed\" count=990")
+	for _, err := range []error{nil, segment.ErrNoLog, segment.ErrOffsetOutOfRange, os.ErrPermission} {
+		reportDamage(nil, &c, lg, core.Partition{}, err)
+	}
+	require.Equal(t, 1, strings.Count(out.String(), "a log could not be read"))
 	before := out.Len()
 	c.report(lg)
 	require.Equal(t, before, out.Len())

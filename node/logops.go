@@ -24,6 +24,7 @@ type executor struct {
 	deleter   *deleter
 	snapshots *snapshot.Store
 	log       *slog.Logger
+	unread    *complaints
 	metrics   *metrics
 	device    func() (total int64, err error) // size of the device
 	quit      <-chan struct{}                 // closed when the node stops
@@ -99,16 +100,18 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 		}
 	case broker.LookupTime:
 		r, err := l.LookupTime(e.Timestamp, e.Limit)
-		reportDamage(x.in, e.Log, err)
+		x.reportDamage(e.Log, err)
 		x.in.put(broker.TimeFound{Token: e.Token, Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.LeaderEpoch, Err: err})
 	case broker.ReadLog:
 		b, err := l.ReadBatches(e.From, e.Limit, e.MaxBytes)
-		reportDamage(x.in, e.Log, err)
+		x.reportDamage(e.Log, err)
 		x.in.put(broker.LogRead{Token: e.Token, Batches: b, Err: err})
 	default:
 		panic(fmt.Sprintf("node: unknown effect %T", e))
 	}
 }
+
+func (x *executor) reportDamage(id core.Partition, err error) { reportDamage(x.in, x.unread, x.log, id, err) }
 
 // noLog answers an effect on a log that is not open, where it has an answer.
 func (x *executor) noLog(e broker.Effect) {

@@ -56,6 +56,7 @@ type Node struct {
 	coreErr   error         // of the core's Stop, valid once stopping is closed
 	isReady   atomic.Bool
 	complains complaints
+	unread    complaints
 }
 
 // Start starts a node and returns once it is at work: its listeners are bound
@@ -67,6 +68,7 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, settings: settings, began: time.Now(), metrics: newMetrics(), inbox: newInbox(inboxLimit),
+		complains: complaints{rest: "more connections closed"}, unread: complaints{rest: "more reads of logs failed"},
 		ready: make(chan struct{}), stopping: make(chan struct{}), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := n.start(); err != nil {
@@ -205,7 +207,7 @@ func (n *Node) begin(c Core) {
 	n.peers = newPeers(n.settings.NodeID, voters(&n.settings), n.inbox, n.cfg.Log)
 	x := &executor{
 		store: n.store, fs: n.fs, in: n.inbox, syncer: n.syncer, snapshots: n.snapshots,
-		log: n.cfg.Log, metrics: n.metrics, quit: n.quit, device: func() (int64, error) { return deviceSize(n.settings.LogDir) },
+		log: n.cfg.Log, unread: &n.unread, metrics: n.metrics, quit: n.quit, device: func() (int64, error) { return deviceSize(n.settings.LogDir) },
 	}
 	n.storage = newStorage(x.run)
 	x.storage = n.storage
@@ -250,6 +252,7 @@ func (n *Node) keepHouse() {
 				}
 			}
 			n.complains.report(n.cfg.Log)
+			n.unread.report(n.cfg.Log)
 		}
 	}
 }
