@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 

@@ -111,7 +111,9 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 	}
 }
 
-func (x *executor) reportDamage(id core.Partition, err error) { reportDamage(x.in, x.unread, x.log, id, err) }
+func (x *executor) reportDamage(id core.Partition, err error) {
+	reportDamage(x.in, x.unread, x.log, id, err)
+}
 
 // noLog answers an effect on a log that is not open, where it has an answer.
 func (x *executor) noLog(e broker.Effect) {
