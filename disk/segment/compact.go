@@ -291,6 +291,7 @@ func (c *Compaction) scan(i int, visit func(s *scanner) (bool, error)) error {
 	}
 	defer c.l.release(c.segs[i])
 	s := c.l.scan(c.segs[i], f, c.size[i])
+	s.twice = true
 	defer s.close()
 	for !s.done() {
 		if more, err := visit(s); err != nil || !more {

@@ -23,12 +23,15 @@ type scanner struct {
 	next  int64
 	gaps  bool
 	epoch int32 // which the batch's is not below; no CRC covers that either
+	// twice: all is read until two reads agree, because what no CRC covers is to be written down again.
+	twice bool
 
 	buf    []byte // of the file, from at on
 	at     int64
 	last   int     // size of the batch before, to guess how far to read ahead
 	walked int     // batches stepped over
 	pooled *[]byte // buf's memory at first
+	again  []byte  // of twice
 }
 
 const (
@@ -91,10 +94,34 @@ func (s *scanner) fill(n int) error {
 	s.buf, s.at = s.buf[:n], s.pos
 	got, err := s.f.ReadAt(s.buf, s.pos)
 	s.buf = s.buf[:got]
+	if err := s.readAgain(); err != nil {
+		return err
+	}
 	if got < n && err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s at %d: %w", s.name, s.pos, err)
 	}
 	return nil
+}
+
+// readAgain reads what was read again, if that is asked for, until two reads agree.
+func (s *scanner) readAgain() error {
+	if !s.twice || len(s.buf) == 0 {
+		return nil
+	}
+	if len(s.again) < len(s.buf) {
+		s.again = make([]byte, max(len(s.buf), crcChunk))
+	}
+	again := s.again[:len(s.buf)]
+	for range maxReads {
+		if err := readFull(s.f, again, s.at); err != nil {
+			return fmt.Errorf("read %s again: %w", s.name, err)
+		}
+		if bytes.Equal(again, s.buf) {
+			return nil
+		}
+		copy(s.buf, again)
+	}
+	return fmt.Errorf("read %s at %d: %w", s.name, s.at, errDisagree)
 }
 
 // header parses the header of the batch at pos. What it says is not checked by a CRC. An error that is not an I/O error is a

@@ -46,6 +46,7 @@ func (l *Log) moveStart(start int64) error {
 	}
 	l.store.journal.setStart(l.id, start)
 	if err := l.store.journal.sync(); err != nil {
+		l.store.journal.setStart(l.id, l.start) // what is noted is written with the next note
 		return err
 	}
 	l.mu.Lock()
@@ -110,6 +111,8 @@ func (l *Log) empty(at int64) error {
 	l.cuts++
 	l.mu.Unlock()
 	if err := l.cutNoted(); err != nil {
+		j.setStart(l.id, l.start) // what is noted is written with the next note
+		j.note(l.id, l.noted)
 		return err
 	}
 	l.mu.Lock()

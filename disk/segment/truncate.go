@@ -122,6 +122,7 @@ func (l *Log) planCut(to int64) (cut, error) {
 		if c.end.maxTimestamp, c.end.off, err = l.latestBelow(seg, pos); err != nil {
 			return c, err
 		}
+		c.end.off = min(c.end.off, to)
 	case i > 0:
 		last := l.segs[i-1]
 		c.kept, c.gone = l.segs[:i:i], l.segs[i:]
@@ -131,6 +132,8 @@ func (l *Log) planCut(to int64) (cut, error) {
 		}
 	default:
 		c.gone = l.segs
+		c.end.off = min(base, l.start) // not above a gap at the start: nothing is left
+		c.end.seg = c.end.off
 	}
 	return c, nil
 }
@@ -146,6 +149,7 @@ func (l *Log) placeOf(seg *segment, off int64) (pos, base int64, err error) {
 	}
 	defer l.release(seg)
 	s := l.scan(seg, f, seg.size)
+	s.twice = true
 	defer s.close()
 	return l.seek(seg, s, off)
 }
@@ -158,6 +162,7 @@ func (l *Log) latestBelow(seg *segment, pos int64) (latest, next int64, err erro
 	}
 	defer l.release(seg)
 	s := l.scan(seg, f, pos)
+	s.twice = true
 	defer s.close()
 	latest, _ = l.land(seg, s, ratio(pos, seg.size), func(e entry) bool { return int64(e.pos) >= pos })
 	for !s.done() {
