@@ -43,10 +43,9 @@ func (b Batch) Briefs(d Decompressor, lim Limits, visit func(Brief) bool) error 
 	return nil
 }
 
-// Hollow returns a batch without records that spans the same offsets, and sequences if it keeps its producer: what
+// Hollow returns a batch without records that spans the offsets of h's, and the sequences if it keeps its producer: what
 // compaction leaves where nothing else says where a log or a producer has got to.
-func (b Batch) Hollow(keepProducer bool) Batch {
-	h := b.Header()
+func (h Header) Hollow(keepProducer bool) Batch {
 	h.Length, h.Count = HeaderSize-lengthFrom, 0
 	h.Attributes &^= codecMask | AttributeDeleteHorizon
 	h.BaseTimestamp = h.MaxTimestamp

@@ -98,7 +98,7 @@ func TestHollow(t *testing.T) {
 	batch, err := b.Add(record.Record{Timestamp: 3}).Add(record.Record{Timestamp: 8}).Build()
 	require.NoError(t, err)
 	for _, keeps := range []bool{true, false} {
-		h, n, err := record.Parse(batch.Hollow(keeps).Bytes())
+		h, n, err := record.Parse(batch.Header().Hollow(keeps).Bytes())
 		require.NoError(t, err)
 		require.Equal(t, record.HeaderSize, n)
 		require.Empty(t, read(t, h))
