@@ -33,7 +33,7 @@ func brokerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "broker",
 		Short: "Run a broker; with no flag at all, one that is ready for clients on 127.0.0.1:9092",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := b.settings(cmd)
 			if err != nil {
@@ -118,7 +118,7 @@ func devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a whole cluster in one process, for development: brokers on 9092, 9192, 9292 ...",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if brokers < 1 || brokers > 99 {
 				return fmt.Errorf("--brokers is from 1 to 99, not %d", brokers)

@@ -29,7 +29,7 @@ type brokerState struct {
 
 func clusterCommand(o *options) *cobra.Command {
 	c := &cobra.Command{Use: "cluster", Short: "Show the cluster"}
-	c.AddCommand(&cobra.Command{Use: "status", Short: "Brokers, controller and the health of partitions", Args: cobra.NoArgs,
+	c.AddCommand(&cobra.Command{Use: "status", Short: "Brokers, controller and the health of partitions", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.admin(cmd, func(ctx context.Context, a *kadm.Client) error {
 				m, err := a.Metadata(ctx)

@@ -62,12 +62,12 @@ func consumeCommand(o *options) *cobra.Command {
 		if len(assign) == 0 {
 			return fmt.Errorf("topic %s has no partition %d", args[0], partition)
 		}
-		cl, err := o.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{args[0]: assign}))
+		cl, err := o.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{args[0]: assign}), kgo.KeepRetryableFetchErrors())
 		if err != nil {
 			return err
 		}
 		defer cl.Close()
-		r := reader{cl: cl, out: out, format: appendRecord, left: count}
+		r := reader{cl: cl, out: out, format: appendRecord, left: count, patience: o.timeout}
 		if exit {
 			r.ends = openEnds(assign, starts, ends, from)
 		}
@@ -192,6 +192,9 @@ type reader struct {
 	format func([]byte, *kgo.Record) []byte
 	left   int64           // 0: without bound
 	ends   map[int32]int64 // nil: without end
+
+	patience time.Duration // how long errors that may pass, as while leaders change, are waited out
+	failing  time.Time     // since when nothing but such errors came
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -202,8 +205,8 @@ func (r *reader) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil // interrupted: what was read is printed
 		}
-		for _, e := range fetches.Errors() {
-			return fmt.Errorf("partition %d: %w", e.Partition, e.Err)
+		if err := r.check(fetches); err != nil {
+			return err
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			rec := it.Next()
@@ -217,6 +220,22 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		if err := r.out.Flush(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// check returns an error that will not pass, or has not passed for long.
+func (r *reader) check(fetches kgo.Fetches) error {
+	if fetches.NumRecords() > 0 {
+		r.failing = time.Time{}
+	}
+	for _, e := range fetches.Errors() {
+		if r.failing.IsZero() {
+			r.failing = time.Now()
+		}
+		if !kerr.IsRetriable(e.Err) || time.Since(r.failing) >= r.patience {
+			return fmt.Errorf("partition %d: %w", e.Partition, e.Err)
 		}
 	}
 	return nil

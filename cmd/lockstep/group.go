@@ -40,7 +40,7 @@ const (
 
 func groupList(o *options) *cobra.Command {
 	var states, types []string
-	c := &cobra.Command{Use: "list", Short: "List groups", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List groups", Args: noArgs}
 	c.Flags().StringSliceVar(&states, "state", nil, "only groups in these states: "+strings.Join(groupStates, ", "))
 	c.Flags().StringSliceVar(&types, "type", nil, "only groups of these types: "+strings.Join(groupTypes, ", "))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -49,6 +49,9 @@ func (d *dumper) line(v any, format string, args ...any) error {
 
 func (d *dumper) file(path string) error {
 	name := filepath.Base(path)
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
 	switch {
 	case strings.HasSuffix(name, ".log"):
 		return d.segment(path)

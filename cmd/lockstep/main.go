@@ -47,7 +47,38 @@ func rootCommand() *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "give up an administrative request after this long")
 	root.AddCommand(brokerCommand(), devCommand(), topicCommand(o), produceCommand(o), consumeCommand(o), groupCommand(o), clusterCommand(o),
 		logCommand(o), simCommand(), benchCommand(o))
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if o.timeout <= 0 {
+			return fmt.Errorf("--timeout is above 0, not %s", o.timeout)
+		}
+		return nil
+	}
+	for _, c := range root.Commands() {
+		refuseUnknown(c)
+	}
 	return root
+}
+
+// refuseUnknown makes a command that only has others say which of them it does not know; by itself it prints its help.
+func refuseUnknown(c *cobra.Command) {
+	if !c.HasSubCommands() || c.Runnable() {
+		return
+	}
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+}
+
+// noArgs is for commands that have flags only.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes flags only, not %q", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 func envOr(name, otherwise string) string {

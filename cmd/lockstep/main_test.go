@@ -159,7 +159,18 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 		{"not \"rar\"", "produce orders -z rar"},
 		{"no partition 7", "consume orders -p 7"},
 		{"not \"middle\"", "consume orders --from middle"},
-		{"neither a segment", "log dump README"},
+		{"neither a segment", "log dump main.go"},
+		{"no such file", "log dump README.log"},
+		{"no such file", "log dump README"},
+		{`unknown command "bogus" for "lockstep topic"`, "topic bogus"},
+		{`unknown command "bogus" for "lockstep cluster"`, "cluster bogus --json"},
+		{`unknown command "bogus"`, "bogus"},
+		{`takes flags only, not "extra"`, "topic list extra"},
+		{"--timeout is above 0", "topic list --timeout 0"},
+		{"--timeout is above 0", "consume orders -e --timeout -1s"},
+		{"--workers is at least 1", "sim swarm --seeds 1-1 --workers 0"},
+		{"--for is above 0", "sim swarm --for -1s"},
+		{"--duration is not negative", "sim run --duration -1s"},
 		{"not \"x-y\"", "sim swarm --seeds x-y"},
 		{"--seeds", "sim swarm"},
 	} {
@@ -168,7 +179,26 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 		require.Contains(t, err.Error(), x.want, x.line)
 		require.NotContains(t, err.Error(), "\n", x.line)
 	}
+	for _, line := range []string{"topic", "sim", "log --help"} {
+		require.Contains(t, c.run(strings.Fields(line)...), "Available Commands")
+	}
 	c.addr = "127.0.0.1:1"
 	_, err := c.try("", "topic", "list", "--timeout", "300ms")
 	require.ErrorContains(t, err, "no broker answers at 127.0.0.1:1")
+}
+
+// TestConsumeGivesUp: an error that a client may try again is no reason to wait for ever.
+func TestConsumeGivesUp(t *testing.T) {
+	errorsOf := func(err error) kgo.Fetches {
+		return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", Partitions: []kgo.FetchPartition{{Partition: 3, Err: err}}}}}}
+	}
+	r := reader{patience: time.Minute}
+	require.ErrorContains(t, r.check(errorsOf(kerr.TopicAuthorizationFailed)), "partition 3")
+	require.NoError(t, r.check(errorsOf(kerr.KafkaStorageError)))
+	require.False(t, r.failing.IsZero())
+	r.failing = r.failing.Add(-time.Hour)
+	require.ErrorIs(t, r.check(errorsOf(kerr.KafkaStorageError)), kerr.KafkaStorageError)
+	records := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "t", Partitions: []kgo.FetchPartition{{Records: []*kgo.Record{{}}}}}}}}
+	require.NoError(t, r.check(records))
+	require.NoError(t, r.check(errorsOf(kerr.KafkaStorageError)))
 }

@@ -23,7 +23,7 @@ func simCommand() *cobra.Command {
 func simRun() *cobra.Command {
 	var o sim.RunOptions
 	var trace, html string
-	c := &cobra.Command{Use: "run", Short: "Run one simulated world; the same seed is the same world", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "run", Short: "Run one simulated world; the same seed is the same world", Args: noArgs}
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "the seed that decides everything")
 	c.Flags().DurationVar(&o.Duration, "duration", 0, "virtual time of work; 0 is what the seed draws")
 	c.Flags().StringVar(&o.Cut, "cut", "", "what to leave out of the world, as printed for a failure that was shrunk")
@@ -31,6 +31,9 @@ func simRun() *cobra.Command {
 	c.Flags().StringVar(&html, "html", "", "write the space-time diagram to this file")
 	c.Flags().BoolVar(&o.Plan, "plan", false, "print what the seed draws")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Duration < 0 {
+			return fmt.Errorf("--duration is not negative, as %s is", o.Duration)
+		}
 		for _, f := range []struct {
 			name string
 			to   *io.Writer
@@ -53,7 +56,7 @@ func simRun() *cobra.Command {
 func simSwarm() *cobra.Command {
 	var o sim.SwarmCommandOptions
 	var seeds string
-	c := &cobra.Command{Use: "swarm", Short: "Run many worlds, each seed twice with equal hashes", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "swarm", Short: "Run many worlds, each seed twice with equal hashes", Args: noArgs}
 	c.Flags().StringVar(&seeds, "seeds", "", "seeds A-B, both included")
 	c.Flags().DurationVar(&o.For, "for", 0, "as many seeds as fit into this time")
 	c.Flags().IntVar(&o.Workers, "workers", runtime.NumCPU(), "worlds at a time")
@@ -61,6 +64,12 @@ func simSwarm() *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if (seeds == "") == (o.For == 0) {
 			return fmt.Errorf("give --seeds A-B or --for DURATION")
+		}
+		if o.For < 0 {
+			return fmt.Errorf("--for is above 0, not %s", o.For)
+		}
+		if o.Workers < 1 {
+			return fmt.Errorf("--workers is at least 1, not %d", o.Workers)
 		}
 		if seeds != "" {
 			var err error

@@ -80,7 +80,7 @@ func reportCreated(o *options, cmd *cobra.Command, created []kadm.CreateTopicRes
 }
 
 func topicList(o *options) *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List topics", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "list", Short: "List topics", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		return o.admin(cmd, func(ctx context.Context, a *kadm.Client) error {
 			topics, err := a.ListTopicsWithInternal(ctx)
 			if err != nil {
