@@ -194,13 +194,6 @@ func idle(o *options, p *process.Process, protocol string) error {
 			}
 		}
 	}()
-	join, beat := (*small).joinClassic, (*small).beatClassic
-	if protocol == "consumer" {
-		join, beat = (*small).beatConsumer, (*small).beatConsumer
-		for _, s := range all {
-			s.memberID = s.name
-		}
-	}
 	if err := makeTopic(p, all[0]); err != nil {
 		return err
 	}
@@ -215,20 +208,9 @@ func idle(o *options, p *process.Process, protocol string) error {
 	if err != nil {
 		return err
 	}
-	var stop atomic.Bool
-	var beating sync.WaitGroup
-	failed := make(chan error, len(all))
-	err = each(all, func(s *small) error {
-		if err := join(s); err != nil {
-			return err
-		}
-		if err := s.commit(); err != nil {
-			return err
-		}
-		beating.Go(func() { failed <- s.beatUntil(&stop, beat) })
-		return nil
-	})
-	if err != nil {
+	b := beating{failed: make(chan error, len(all))}
+	defer b.end()
+	if err := each(all, func(s *small) error { return b.begin(s, protocol) }); err != nil {
 		return err
 	}
 	joined, err := look(p)
@@ -238,15 +220,50 @@ func idle(o *options, p *process.Process, protocol string) error {
 	fmt.Printf("%d groups of one member, %s: joined and committed in %.1f s, %v of the broker's CPU\n",
 		o.idle, protocol, joined.at.Sub(connected.at).Seconds(), joined.cpu-connected.cpu)
 	fmt.Printf("  resident: %d MB empty, %d MB with connections, %d MB with groups\n", empty.resident>>20, connected.resident>>20, joined.resident>>20)
-	err = rest(o, p)
-	stop.Store(true)
-	beating.Wait()
-	for range all {
-		if e := <-failed; e != nil && err == nil {
-			err = e
-		}
+	if err := rest(o, p); err != nil {
+		return err
 	}
-	return err
+	return b.end()
+}
+
+// beating are the groups that have joined and send heartbeats until they are told to stop.
+type beating struct {
+	stop   atomic.Bool
+	groups sync.WaitGroup
+	failed chan error
+}
+
+// begin lets a group join, commit, and from then on send heartbeats.
+func (b *beating) begin(s *small, protocol string) error {
+	join, beat := (*small).joinClassic, (*small).beatClassic
+	if protocol == "consumer" {
+		join, beat = (*small).beatConsumer, (*small).beatConsumer
+		s.memberID = s.name
+	}
+	if err := join(s); err != nil {
+		return err
+	}
+	if err := s.commit(); err != nil {
+		return err
+	}
+	b.groups.Go(func() {
+		if err := s.beatUntil(&b.stop, beat); err != nil {
+			b.failed <- err
+		}
+	})
+	return nil
+}
+
+// end stops the heartbeats and returns what went wrong with one.
+func (b *beating) end() error {
+	b.stop.Store(true)
+	b.groups.Wait()
+	select {
+	case err := <-b.failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 // beatUntil sends heartbeats until it is to stop.
