@@ -16,6 +16,7 @@ var failing = os.Getenv("GO_FAILPOINTS") != "" || os.Getenv("GO_FAILPOINTS_HTTP"
 //	lockstep/node/appended   an append is written and the core does not know yet
 //	lockstep/node/synced     a round of syncs is done and the core does not know yet
 //	lockstep/node/answered   an answer is made and not sent yet
+//	lockstep/node/compact    a run of compaction is about to begin
 func mark(point string) {
 	if failing {
 		_, _ = failpoint.Eval("lockstep/node/" + point)

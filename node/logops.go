@@ -22,6 +22,7 @@ type executor struct {
 	storage   *storage
 	syncer    *syncer
 	deleter   *deleter
+	compactor *compactor
 	snapshots *snapshot.Store
 	log       *slog.Logger
 	unread    *complaints
@@ -88,6 +89,8 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 		x.setStart(l, e)
 	case broker.Retain:
 		x.retain(l, e)
+	case broker.Compact:
+		x.compactor.add(l, e)
 	case broker.SaveEpochs:
 		err := x.untilThereIsRoom("saving a leader-epoch history", func() error { return l.SaveEpochs(e.Epochs) })
 		if err != nil {
@@ -122,6 +125,8 @@ func (x *executor) noLog(e broker.Effect) {
 		x.in.put(broker.TimeFound{Token: e.Token, Offset: -1, Timestamp: -1, LeaderEpoch: -1, Err: segment.ErrNoLog})
 	case broker.ReadLog:
 		x.in.put(broker.LogRead{Token: e.Token, Err: segment.ErrNoLog})
+	case broker.Compact:
+		x.in.put(broker.Compacted{Log: e.Log})
 	default:
 		x.log.Warn("effect on a log that is not open", "log", broker.LogOf(e).String(), "effect", fmt.Sprintf("%T", e))
 	}

@@ -29,7 +29,14 @@ type metrics struct {
 	slowest  prometheus.Histogram
 	syncs    prometheus.Histogram
 	opens    prometheus.Histogram
-	dropped  *prometheus.CounterVec
+
+	compactions        prometheus.Counter
+	compactionSeconds  prometheus.Counter
+	compactionBytes    prometheus.Counter
+	compactionFreed    prometheus.Counter
+	compactionFailures prometheus.Counter
+
+	dropped *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -54,6 +61,11 @@ func newMetrics() *metrics {
 	m.slowest = histogram("core_step_seconds", "Time of one step of the core, averaged over those made in one go.", 1e-6)
 	m.syncs = histogram("sync_seconds", "Time of one round of syncs (group commit).", 50e-6)
 	m.opens = histogram("log_open_seconds", "Time to open one log.", 50e-6)
+	m.compactions = counter("compactions_total", "Runs of compaction that found it was time.")
+	m.compactionSeconds = counter("compaction_seconds_total", "Time of those runs, waiting for log.cleaner.io.max.bytes.per.second included.")
+	m.compactionBytes = counter("compaction_io_bytes_total", "Bytes of segments that compaction has read and written.")
+	m.compactionFreed = counter("compaction_freed_bytes_total", "Bytes of segments that compaction has taken out of logs.")
+	m.compactionFailures = counter("compaction_failures_total", "Runs of compaction that failed, to be tried again.")
 	m.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lockstep_connections_dropped_total",
 		Help: "Connections that the broker closed, by reason."}, []string{"reason"})
 	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lockstep_request_seconds",

@@ -37,6 +37,7 @@ type Node struct {
 	inbox     *inbox
 	storage   *storage
 	syncer    *syncer
+	compactor *compactor
 	peers     *peers
 	metrics   *metrics
 	clients   []*tcp.Server
@@ -120,7 +121,7 @@ func (n *Node) openDirectory() (broker.Boot, error) {
 	if n.cfg.wrapFS != nil {
 		n.fs = n.cfg.wrapFS(fs)
 	}
-	n.store, err = segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, ForEach: inParallel})
+	n.store, err = segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, Compressor: compress.Codecs{}, ForEach: inParallel})
 	if err != nil {
 		return broker.Boot{}, err
 	}
@@ -212,6 +213,8 @@ func (n *Node) begin(c Core) {
 	n.storage = newStorage(x.run)
 	x.storage = n.storage
 	x.deleter = &deleter{store: n.store, storage: n.storage, in: n.inbox, log: n.cfg.Log}
+	n.compactor = newCompactor(int(n.settings.CleanerThreads), n.inbox, n.metrics)
+	x.compactor = n.compactor
 	n.registerGauges()
 	l := &loop{
 		core: c, in: n.inbox, start: n.began, log: n.cfg.Log, storage: n.storage, peers: n.peers, metrics: n.metrics,
@@ -378,6 +381,7 @@ func (n *Node) finish() {
 		}
 	}
 	n.peers.close()
+	n.compactor.stop()
 	n.syncer.stop()
 	if n.http != nil {
 		n.http.close()

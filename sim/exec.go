@@ -324,6 +324,8 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 			h.w.oracle.startMoved(q, start)
 			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
+	case broker.Compact:
+		q.compact(h, e)
 	case broker.SaveEpochs:
 		if err := q.log.SaveEpochs(e.Epochs); err != nil {
 			q.failed(h, e, err)
@@ -333,6 +335,22 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 			h.w.event(h.lane, "log", "saving producers: "+err.Error())
 		}
 	}
+}
+
+// compact runs a compaction, at once and as a whole. What finds no room, or bytes that cannot be read, comes again.
+func (q *logQueue) compact(h *host, e broker.Compact) {
+	run := q.log.BeginCompact(segment.CompactOptions{Limit: e.Limit, Wall: e.Wall, Producers: e.Producers, Buffer: e.Buffer})
+	stats, err := run.Run()
+	switch {
+	case errors.Is(err, segment.ErrDiskFailed):
+		q.tell(broker.DiskFailed{Err: err})
+	case errors.Is(err, segment.ErrCorrupt):
+		q.damage(h, err)
+	case err != nil:
+		h.w.event(h.lane, "log", "compaction: "+err.Error())
+	}
+	q.tell(broker.Compacted{Log: q.id, Due: stats.Due, From: stats.From, To: stats.To, Keys: stats.Keys,
+		Before: stats.BytesBefore, After: stats.BytesAfter, More: stats.Full, Err: err})
 }
 
 func (q *logQueue) truncate(h *host, e broker.Truncate) {

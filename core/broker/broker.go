@@ -78,6 +78,7 @@ type Broker struct {
 	groupWrites     map[replica.Waiter]uint64 // the coordinator's, by the replica's waiter
 	producers       producerIDs
 	retention       *timer
+	compaction      *timer
 	rout            replica.Out // scratch: what the replica last called wants done
 }
 
@@ -205,6 +206,8 @@ func (b *Broker) dispatchLog(in Input) {
 		b.onTruncated(in)
 	case StartMoved:
 		b.onStartMoved(in)
+	case Compacted:
+		b.onCompacted(in)
 	case LogDeleted: // nothing waits for it
 	case LogFailed:
 		b.onLogFailed(in)

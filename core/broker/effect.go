@@ -110,6 +110,18 @@ type Retain struct {
 	Wall  core.WallMillis
 }
 
+// Compact asks for a run of compaction if the log's settings say that it is time, none that reaches Limit or beyond (rule 19);
+// answered by Compacted, always. It runs beside the effects that follow, and ends early if they cut or delete the log.
+type Compact struct {
+	Log       core.Partition
+	Limit     int64
+	Wall      core.WallMillis
+	Producers []int64 // ascending: ids in the log's producer table; the last batches of others are not kept
+	Buffer    int64   // bytes of memory for the map of keys
+	// BytesPerSecond is what all runs of the host together may read and write in a second.
+	BytesPerSecond float64
+}
+
 // SaveEpochs replaces the log's leader-epoch checkpoint. It is durable before any
 // later Append to this log is reported Durable.
 type SaveEpochs struct {
@@ -222,6 +234,8 @@ func LogOf(e Effect) core.Partition {
 		return e.Log
 	case Retain:
 		return e.Log
+	case Compact:
+		return e.Log
 	case SaveEpochs:
 		return e.Log
 	case SaveProducers:
@@ -244,6 +258,7 @@ func (SyncLog) effect()       {}
 func (Truncate) effect()      {}
 func (SetStart) effect()      {}
 func (Retain) effect()        {}
+func (Compact) effect()       {}
 func (SaveEpochs) effect()    {}
 func (SaveProducers) effect() {}
 func (LookupTime) effect()    {}

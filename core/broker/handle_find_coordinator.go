@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"lockstep/core"
-	"lockstep/core/config"
 	"lockstep/core/controller"
 	"lockstep/core/group"
 
@@ -31,13 +30,9 @@ func handleFindCoordinator(b *Broker, q *request) {
 	b.createAndWait(q, r, func() { b.respond(q, b.findCoordinators(q, m)) })
 }
 
-// offsetsTopicConfig is compaction, or as long as there is none keeping everything.
+// offsetsTopicConfig is Kafka's: of each group and offset the last record stays.
 func (b *Broker) offsetsTopicConfig() [][2]string {
-	c := [][2]string{{"segment.bytes", strconv.Itoa(int(b.settings.OffsetsSegmentBytes))}}
-	if config.CompactionSupported {
-		return append(c, [2]string{"cleanup.policy", "compact"})
-	}
-	return append(c, [2]string{"retention.ms", "-1"}, [2]string{"retention.bytes", "-1"})
+	return [][2]string{{"segment.bytes", strconv.Itoa(int(b.settings.OffsetsSegmentBytes))}, {"cleanup.policy", "compact"}}
 }
 
 func (b *Broker) findCoordinators(q *request, m *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {

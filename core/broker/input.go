@@ -89,6 +89,17 @@ type StartMoved struct {
 	Start int64
 }
 
+// Compacted answers Compact.
+type Compacted struct {
+	Log           core.Partition
+	Due           bool  // it was time
+	From, To      int64 // offsets that are newly compacted
+	Keys          int   // in them
+	Before, After int64 // bytes of the segments that were replaced
+	More          bool  // there was no memory for all keys
+	Err           error // the log is as it was but for what is counted
+}
+
 // LogDeleted answers DeleteLog.
 type LogDeleted struct{ Log core.Partition }
 
@@ -164,6 +175,7 @@ func (Durable) input()       {}
 func (AppendFailed) input()  {}
 func (Truncated) input()     {}
 func (StartMoved) input()    {}
+func (Compacted) input()     {}
 func (LogDeleted) input()    {}
 func (LogFailed) input()     {}
 func (DiskFailed) input()    {}

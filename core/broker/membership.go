@@ -98,6 +98,7 @@ func (b *Broker) joined(epoch int64) {
 	b.heartbeat()
 	if b.retention == nil {
 		b.retention = b.timers.set(b.now.Add(b.settings.RetentionCheckInterval), b.retain)
+		b.compaction = b.timers.set(b.now.Add(b.settings.CleanerBackoff), b.compactAll)
 	}
 }
 

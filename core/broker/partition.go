@@ -24,6 +24,8 @@ type partition struct {
 	load               *groupLoad     // of the offsets topic: while this broker leads it
 	asking             *fetcher       // as a follower: by which its leader was asked, with no answer yet
 	wants              *fetcher       // as a follower: has it in its list of those to ask for
+	compacting         bool           // a run of compaction is not answered yet
+	gaps               bool           // its log was told that offsets may be missing
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
 	damaged            bool           // its log is (rule 15)
@@ -83,6 +85,13 @@ func (b *Broker) partitionChanged(st *controller.Partition) {
 	b.applyState(p)
 }
 
+// logConfig is what the files of its log depend on.
+func (p *partition) logConfig() log.Config {
+	c := p.config.Log(p.id)
+	c.Gaps = p.gaps
+	return c
+}
+
 func (b *Broker) addPartition(st *controller.Partition) *partition {
 	p := &partition{id: st.Partition, topic: b.image.TopicByID(st.Topic).Name, due: core.Never}
 	p.config = b.image.TopicConfig(p.topic, &b.layers)
@@ -93,7 +102,7 @@ func (b *Broker) addPartition(st *controller.Partition) *partition {
 
 func (b *Broker) openLog(p *partition) {
 	b.membership.opening++
-	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.config.Log(p.id)})
+	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.logConfig()})
 }
 
 // dropPartition gives a replica up for good, files and all.
@@ -247,7 +256,7 @@ func (b *Broker) reconfigure(p *partition) {
 	if p.replica == nil {
 		return
 	}
-	b.out.Add(ConfigureLog{Log: p.id, Config: p.config.Log(p.id)})
+	b.out.Add(ConfigureLog{Log: p.id, Config: p.logConfig()})
 	p.replica.Configure(b.now, b.replicaConfig(&p.config, len(p.state.Replicas)), &b.rout)
 	b.carryOut(p)
 }
@@ -296,6 +305,10 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	}
 	if out.SaveEpochs {
 		b.out.Add(SaveEpochs{Log: p.id, Epochs: out.Epochs})
+	}
+	if out.Gap && !p.gaps {
+		p.gaps = true
+		b.out.Add(ConfigureLog{Log: p.id, Config: p.logConfig()})
 	}
 	if len(out.Append) > 0 {
 		b.out.Add(Append{Log: p.id, Batches: out.Append, Sync: out.Sync})

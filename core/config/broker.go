@@ -53,6 +53,12 @@ type BrokerConfig struct {
 	RetentionCheckInterval time.Duration // log.retention.check.interval.ms
 	ProducerIDExpiration   time.Duration // producer.id.expiration.ms
 
+	CleanerEnable         bool          // log.cleaner.enable
+	CleanerThreads        int32         // log.cleaner.threads
+	CleanerBackoff        time.Duration // log.cleaner.backoff.ms
+	CleanerBufferBytes    int64         // log.cleaner.dedupe.buffer.size: of all threads together
+	CleanerBytesPerSecond float64       // log.cleaner.io.max.bytes.per.second: read and written, of all threads together
+
 	HeartbeatInterval time.Duration // broker.heartbeat.interval.ms
 	Lease             time.Duration // broker.lease.ms: Lockstep's own
 	SessionTimeout    time.Duration // broker.session.timeout.ms

@@ -12,10 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// CompactionSupported says whether storage compacts logs. While it does not,
-// cleanup.policy=compact and every setting of compaction are refused.
-const CompactionSupported = false
-
 // Update says how a broker setting may be changed. Topic settings may always be.
 type Update uint8
 
@@ -51,7 +47,7 @@ type Def struct {
 	// Instead names the settings that are looked at, in this order, where this one is not set.
 	Instead []string
 
-	min, max int64    // bounds of an integer
+	min, max int64    // bounds of an integer, or of a number; 0 and 0 are none of a number
 	scale    int64    // of an integer, to milliseconds, where it is given in larger units
 	allowed  []string // of a string or of a list's items; nil allows everything
 	check    func(Value) error
@@ -85,7 +81,7 @@ func (d *Def) parse(s string) (v Value, err error) {
 		v.Float, err = strconv.ParseFloat(s, 64)
 		if err != nil || math.IsNaN(v.Float) {
 			err = fmt.Errorf("not a number")
-		} else if v.Float < float64(d.min) || v.Float > float64(d.max) {
+		} else if v.Float < float64(d.min) || d.max > d.min && v.Float > float64(d.max) {
 			err = fmt.Errorf("must be from %d to %d", d.min, d.max)
 		}
 	case kmsg.ConfigTypeList:

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -15,7 +16,7 @@ var brokerDefs = newTable(append(ownDefs(), topicDefaultDefs()...))
 
 // ownDefs are the settings that BrokerConfig holds.
 func ownDefs() []*Def {
-	return slices.Concat(identityDefs(), topicCreationDefs(), limitDefs(), clusterDefs(), offsetsDefs(), groupDefs())
+	return slices.Concat(identityDefs(), topicCreationDefs(), limitDefs(), cleanerDefs(), clusterDefs(), offsetsDefs(), groupDefs())
 }
 
 func identityDefs() []*Def {
@@ -89,6 +90,33 @@ func limitDefs() []*Def {
 			func(c *BrokerConfig, d time.Duration) { c.ProducerIDExpiration = d },
 			"After how long, in milliseconds, an idempotent producer that sends nothing is forgotten."),
 	}
+}
+
+// cleanerDefs are the settings of compaction that are not a topic's.
+func cleanerDefs() []*Def {
+	return []*Def{
+		ownBool("log.cleaner.enable", "true", func(c *BrokerConfig, b bool) { c.CleanerEnable = b },
+			"Whether topics whose cleanup.policy has compact are compacted."),
+		ownInt("log.cleaner.threads", "1", 1, 64, func(c *BrokerConfig, n int64) { c.CleanerThreads = int32(n) },
+			"How many logs are compacted at once."),
+		dynamic(ownMillis("log.cleaner.backoff.ms", "15000", 1, func(c *BrokerConfig, d time.Duration) { c.CleanerBackoff = d },
+			"How often, in milliseconds, compacted topics are looked at for something to compact.")),
+		dynamic(ownLong("log.cleaner.dedupe.buffer.size", "134217728", 1<<20,
+			func(c *BrokerConfig, n int64) { c.CleanerBufferBytes = n },
+			"How many bytes of memory compaction may use for its maps of keys, in all threads together. One that compacts a log in "+
+				"one go needs 30 for each key in what is new of it.")),
+		dynamic(&Def{Name: "log.cleaner.io.max.bytes.per.second", Type: kmsg.ConfigTypeDouble, Default: "1.7976931348623157E308",
+			setOwn: func(c *BrokerConfig, v Value) { c.CleanerBytesPerSecond = v.Float },
+			check:  positive,
+			Doc:    "How many bytes compaction may read and write in a second, in all threads together."}),
+	}
+}
+
+func positive(v Value) error {
+	if v.Float <= 0 {
+		return errors.New("must be above 0")
+	}
+	return nil
 }
 
 func clusterDefs() []*Def {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -55,13 +54,13 @@ func TestTablesAreWhole(t *testing.T) {
 // A setting that is accepted changes something: here, a field; that the field is read is checked below.
 func TestEverySettingSetsAField(t *testing.T) {
 	for _, d := range topicDefs {
-		if d.Name == "compression.type" || d.Name == "cleanup.policy" && !CompactionSupported {
+		if d.Name == "compression.type" {
 			continue // only one value each
 		}
 		require.NotEqual(t, Topic(nil, &Layers{}), Topic(Values{{d.Name, otherValue(t, d)}}, &Layers{}), d.Name)
 	}
 	for _, d := range brokerDefs {
-		if d.Name == "compression.type" || d.Name == "log.cleanup.policy" && !CompactionSupported {
+		if d.Name == "compression.type" {
 			continue
 		}
 		v := Values{{d.Name, otherValue(t, d)}}
@@ -89,9 +88,6 @@ func TestDefaultsAgree(t *testing.T) {
 	require.Equal(t, Forever, got.FlushInterval)
 	require.NoError(t, CheckStatic(nil), "the defaults contradict each other")
 }
-
-// compactionFields are read once storage compacts.
-var compactionFields = []string{"DeleteRetention", "MaxCompactionLag", "MinCompactionLag", "MinCleanableRatio"}
 
 // Every field that a setting sets is read by the code of the project: a setting that is accepted has an effect.
 func TestEveryFieldIsRead(t *testing.T) {
@@ -129,7 +125,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[TopicConfig](), reflect.TypeFor[BrokerConfig]()} {
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
-			if !read[name] && (CompactionSupported || !slices.Contains(compactionFields, name)) {
+			if !read[name] {
 				unread = append(unread, typ.Name()+"."+name)
 			}
 		}

@@ -14,15 +14,15 @@ const maxLong, maxInt = math.MaxInt64, math.MaxInt32
 
 // topicDefs is every setting that a topic has.
 var topicDefs = newTable([]*Def{
-	topicList("cleanup.policy", "delete", "log.cleanup.policy", cleanupPolicies(), setCleanup,
+	topicList("cleanup.policy", "delete", "log.cleanup.policy", []string{"delete", "compact"}, setCleanup,
 		"What becomes of old data: delete drops whole segments by retention.ms and retention.bytes, compact keeps the last "+
 			"record of each key."),
 	// A batch is stored as its producer sent it, so only "producer" can be had; the name is known because tools set it.
 	topicString("compression.type", "producer", "compression.type", []string{"producer"}, nil,
 		"The codec of stored batches. Batches are stored exactly as producers sent them, so producer is the only value."),
-	compaction(topicMillis("delete.retention.ms", "86400000", "log.cleaner.delete.retention.ms", 0,
+	topicMillis("delete.retention.ms", "86400000", "log.cleaner.delete.retention.ms", 0,
 		func(c *TopicConfig) *time.Duration { return &c.DeleteRetention },
-		"How long, in milliseconds, a tombstone stays after compaction, which is the time a reader has to see it.")),
+		"How long, in milliseconds, a tombstone stays after compaction, which is the time a reader has to see it."),
 	topicLong("flush.messages", "1", "log.flush.interval.messages", 1,
 		func(c *TopicConfig) *int64 { return &c.FlushMessages },
 		"How many records may be appended before a sync. 1, the default, syncs every append before it counts for "+
@@ -33,9 +33,9 @@ var topicDefs = newTable([]*Def{
 	topicInt("index.interval.bytes", "4096", "log.index.interval.bytes", 0,
 		func(c *TopicConfig, n int64) { c.IndexIntervalBytes = n },
 		"About how many bytes of records lie between two entries of the offset index."),
-	compaction(topicMillis("max.compaction.lag.ms", "9223372036854775807", "log.cleaner.max.compaction.lag.ms", 1,
+	topicMillis("max.compaction.lag.ms", "9223372036854775807", "log.cleaner.max.compaction.lag.ms", 1,
 		func(c *TopicConfig) *time.Duration { return &c.MaxCompactionLag },
-		"The longest time, in milliseconds, that a record may stay uncompacted.")),
+		"The longest time, in milliseconds, that a record may stay uncompacted."),
 	topicInt("max.message.bytes", "1048588", "message.max.bytes", 0,
 		func(c *TopicConfig, n int64) { c.MaxMessageBytes = int32(n) },
 		"The largest record batch, in bytes as sent, that is accepted."),
@@ -48,13 +48,13 @@ var topicDefs = newTable([]*Def{
 	topicString("message.timestamp.type", "CreateTime", "log.message.timestamp.type", []string{"CreateTime", "LogAppendTime"},
 		func(c *TopicConfig, v Value) { c.LogAppendTime = v.Str == "LogAppendTime" },
 		"Whether a record's timestamp is the producer's (CreateTime) or the broker's (LogAppendTime)."),
-	compaction(&Def{Name: "min.cleanable.dirty.ratio", Type: kmsg.ConfigTypeDouble, Default: "0.5", min: 0, max: 1,
+	{Name: "min.cleanable.dirty.ratio", Type: kmsg.ConfigTypeDouble, Default: "0.5", min: 0, max: 1,
 		Broker:   "log.cleaner.min.cleanable.ratio",
 		setTopic: func(c *TopicConfig, v Value) { c.MinCleanableRatio = v.Float },
-		Doc:      "The share of a log that must be uncompacted before compaction looks at it."}),
-	compaction(topicMillis("min.compaction.lag.ms", "0", "log.cleaner.min.compaction.lag.ms", 0,
+		Doc:      "The share of a log that must be uncompacted before compaction looks at it."},
+	topicMillis("min.compaction.lag.ms", "0", "log.cleaner.min.compaction.lag.ms", 0,
 		func(c *TopicConfig) *time.Duration { return &c.MinCompactionLag },
-		"The shortest time, in milliseconds, that a record stays uncompacted.")),
+		"The shortest time, in milliseconds, that a record stays uncompacted."),
 	topicInt("min.insync.replicas", "1", "min.insync.replicas", 1,
 		func(c *TopicConfig, n int64) { c.MinInsyncReplicas = int32(n) },
 		"How many replicas must be in sync for acks=all to be accepted and for the high watermark to move. A new topic of "+
@@ -85,23 +85,8 @@ var topicDefs = newTable([]*Def{
 		"Whether a replica that may lack acknowledged records is made leader when no other is left. This loses data."),
 })
 
-func cleanupPolicies() []string {
-	if CompactionSupported {
-		return []string{"delete", "compact"}
-	}
-	return []string{"delete"}
-}
-
 func setCleanup(c *TopicConfig, v Value) {
 	c.Delete, c.Compact = slices.Contains(v.List, "delete"), slices.Contains(v.List, "compact")
-}
-
-// compaction drops a setting of compaction while storage has none.
-func compaction(d *Def) *Def {
-	if CompactionSupported {
-		return d
-	}
-	return nil
 }
 
 func topicLong(name, def, broker string, lo int64, field func(*TopicConfig) *int64, doc string) *Def {

@@ -53,13 +53,17 @@ func (c *TopicConfig) SyncBeforeAck() bool { return c.FlushMessages == 1 }
 // share segment.jitter.ms out among them, each always taking the same part, so
 // that their segments do not all close at once.
 func (c *TopicConfig) Log(p core.Partition) log.Config {
+	age := c.SegmentAge
+	if c.Compact { // what is in the last segment is not compacted
+		age = min(age, c.MaxCompactionLag)
+	}
 	retention := c.Retention
 	if retention == Forever {
 		retention = -1
 	}
 	return log.Config{
 		SegmentBytes:       c.SegmentBytes,
-		SegmentMillis:      c.SegmentAge - jitter(p, min(c.SegmentJitter, c.SegmentAge)),
+		SegmentMillis:      age - jitter(p, min(c.SegmentJitter, age)),
 		IndexBytes:         c.IndexBytes,
 		IndexIntervalBytes: c.IndexIntervalBytes,
 		FlushMessages:      c.FlushMessages,
@@ -69,6 +73,10 @@ func (c *TopicConfig) Log(p core.Partition) log.Config {
 		Preallocate:        c.Preallocate,
 		Delete:             c.Delete,
 		Compact:            c.Compact,
+		MinCleanableRatio:  c.MinCleanableRatio,
+		MinCompactionLag:   c.MinCompactionLag,
+		MaxCompactionLag:   c.MaxCompactionLag,
+		DeleteRetention:    c.DeleteRetention,
 	}
 }
 

@@ -310,3 +310,16 @@ func (p *Producers) linkLast(e *producer) {
 	}
 	p.tail = e
 }
+
+// IDs returns the producers that are remembered, ascending.
+func (p *Producers) IDs() []int64 {
+	if p.Len() == 0 {
+		return nil
+	}
+	ids := make([]int64, 0, len(p.byID))
+	for e := p.head; e != nil; e = e.next {
+		ids = append(ids, e.id)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -146,6 +146,7 @@ type Out struct {
 	SetStart   Value            // make this the log's first offset; beyond the log end: the log becomes empty and begins there. Answer with StartMoved
 	SaveEpochs bool             // store Epochs
 	Epochs     []log.EpochStart // not changed later
+	Gap        bool             // Append has offsets missing: it is copied from a log that was compacted once
 	Append     []record.Batch   // append; answer with Written and Durable, or AppendFailed. Not retained by the replica
 	Sync       bool             // sync at once after Append; with no Append, sync what was appended before
 	ReadLog    Value            // read batches from this offset, up to LogEnd, some MB at a time; answer with LogRead

@@ -62,6 +62,7 @@ func (r *Replica) take(now core.Time, wall core.WallMillis, a FetchAsk, ans Fetc
 			r.fetchAt = now.Add(fetchBackoff)
 			break
 		}
+		out.Gap = out.Gap || b.BaseOffset() > r.log.End()
 		// Rule 18: a follower keeps the producer table too (museum D01).
 		epochs = r.log.Append(b, r.clock.at(now, wall)) || epochs
 		out.Append = append(out.Append, b)

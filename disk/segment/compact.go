@@ -101,6 +101,10 @@ func (l *Log) BeginCompact(opts CompactOptions) *Compaction {
 
 // Run compacts, if the log's settings say that it is time.
 func (c *Compaction) Run() (CompactStats, error) {
+	if !c.l.compacting.TryLock() {
+		return c.stats, nil // another run is at it
+	}
+	defer c.l.compacting.Unlock()
 	err := c.run()
 	if err != nil && !errors.Is(err, ErrDiskFailed) && errors.Is(c.overtaken(), errOvertaken) || errors.Is(err, errOvertaken) {
 		err = nil // what looks like damage, too, is that segments were cut or deleted

@@ -23,8 +23,9 @@ type Log struct {
 	id    core.Partition
 	topic string
 
-	shape sync.Mutex
-	op    sync.Mutex
+	shape      sync.Mutex
+	op         sync.Mutex
+	compacting sync.Mutex // held by a run of compaction; nobody waits for it
 
 	mu       sync.Mutex
 	dir      string

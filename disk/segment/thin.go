@@ -42,9 +42,6 @@ const (
 // rewriteGroup makes one segment of the segments [i, j), and puts it into their place.
 func (c *Compaction) rewriteGroup(i, j int) error {
 	t := &thinning{c: c, from: i, to: j, horizon: int64(c.opts.Wall) + c.cfg.DeleteRetention.Milliseconds()}
-	if t.horizon < int64(c.opts.Wall) {
-		t.horizon = math.MaxInt64 / 4 // for ever
-	}
 	t.thinner = record.Thinner{Decompressor: c.l.store.opts.Decompressor, Compressor: c.l.store.opts.Compressor}
 	t.seg = c.l.newSegment(c.segs[i].base)
 	t.seg.checked, t.next = true, t.seg.base

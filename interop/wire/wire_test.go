@@ -236,15 +236,8 @@ func TestSequenceWraps(t *testing.T) {
 	require.EqualValues(t, 3, parse(t, w.fetch(id, "t", 3)).FirstOffset)
 }
 
-func needsCompaction(t *testing.T) {
-	if !config.CompactionSupported {
-		t.Skip("cleanup.policy=compact is not accepted yet")
-	}
-}
-
 // TestNoKeyOnCompactedTopic: the record is refused and the rest of the request is not.
 func TestNoKeyOnCompactedTopic(t *testing.T) {
-	needsCompaction(t)
 	w := start(t)
 	w.create("compacted", "cleanup.policy", "compact")
 	w.create("plain")
@@ -268,7 +261,6 @@ func TestFetchInsideABatch(t *testing.T) {
 
 // TestConfigsAppendAndSubtract: list settings grow and shrink, and describe shows it, with the source of every setting.
 func TestConfigsAppendAndSubtract(t *testing.T) {
-	needsCompaction(t) // without it the only list setting of topics has one value to choose from
 	w := start(t)
 	w.create("t")
 	alter := func(op kadm.IncrementalOp, name, value string) {

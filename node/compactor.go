@@ -1,0 +1,163 @@
+package node
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"lockstep/core"
+	"lockstep/core/broker"
+	"lockstep/disk/segment"
+)
+
+// compactor runs compactions beside everything else that is done to the logs, a few at once, in the order in which they
+// were asked for.
+type compactor struct {
+	in      *inbox
+	metrics *metrics
+	pacer   pacer
+	quit    chan struct{}
+	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	waiting []compaction
+	over    bool
+}
+
+// compaction is a run that waits. It was begun when its turn came among the effects on its log, so that its limit is true.
+type compaction struct {
+	id     core.Partition
+	run    *segment.Compaction
+	perSec float64
+}
+
+func newCompactor(threads int, in *inbox, m *metrics) *compactor {
+	c := &compactor{in: in, metrics: m, quit: make(chan struct{})}
+	c.wake.L = &c.mu
+	for range threads {
+		c.done.Go(c.work)
+	}
+	return c
+}
+
+// add takes over an effect on an open log.
+func (c *compactor) add(l *segment.Log, e broker.Compact) {
+	run := l.BeginCompact(segment.CompactOptions{Limit: e.Limit, Wall: e.Wall, Producers: e.Producers, Buffer: e.Buffer, Pace: c.pace})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, compaction{e.Log, run, e.BytesPerSecond})
+	c.wake.Signal()
+}
+
+// next waits for a run; false at the end.
+func (c *compactor) next() (compaction, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.waiting) == 0 && !c.over {
+		c.wake.Wait()
+	}
+	if c.over {
+		return compaction{}, false
+	}
+	x := c.waiting[0]
+	c.waiting[0] = compaction{}
+	c.waiting = c.waiting[1:]
+	return x, true
+}
+
+func (c *compactor) work() {
+	for {
+		x, ok := c.next()
+		if !ok {
+			return
+		}
+		mark("compact")
+		c.pacer.limit(x.perSec)
+		began := time.Now()
+		stats, err := x.run.Run()
+		if errors.Is(err, errStopping) || errors.Is(err, segment.ErrClosed) {
+			return
+		}
+		c.metrics.compacted(&stats, time.Since(began), err)
+		switch {
+		case errors.Is(err, segment.ErrDiskFailed):
+			c.in.put(broker.DiskFailed{Err: err})
+		case errors.Is(err, segment.ErrCorrupt):
+			c.in.put(broker.LogFailed{Log: x.id, Err: err})
+		}
+		c.in.put(broker.Compacted{Log: x.id, Due: stats.Due, From: stats.From, To: stats.To, Keys: stats.Keys,
+			Before: stats.BytesBefore, After: stats.BytesAfter, More: stats.Full, Err: err})
+	}
+}
+
+// stop ends the runs, wherever they are: what they have done so far stays.
+func (c *compactor) stop() {
+	close(c.quit)
+	c.mu.Lock()
+	c.over = true
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	c.done.Wait()
+}
+
+var errStopping = errors.New("the node stops")
+
+// pace waits as log.cleaner.io.max.bytes.per.second says.
+func (c *compactor) pace(bytes int) error {
+	wait := c.pacer.take(time.Now(), bytes)
+	if wait <= 0 {
+		select {
+		case <-c.quit:
+			return errStopping
+		default:
+			return nil
+		}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-c.quit:
+		return errStopping
+	case <-t.C:
+		return nil
+	}
+}
+
+// pacer spreads bytes over time, for all who take some together.
+type pacer struct {
+	mu     sync.Mutex
+	perSec float64
+	free   time.Time // when what was taken so far is paid for
+}
+
+func (p *pacer) limit(perSec float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.perSec = perSec
+}
+
+// take takes bytes, and says how long to wait for them.
+func (p *pacer) take(now time.Time, bytes int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	if p.perSec > 0 {
+		p.free = p.free.Add(time.Duration(min(float64(bytes)/p.perSec, 3600) * float64(time.Second)))
+	}
+	return p.free.Sub(now)
+}
+
+func (m *metrics) compacted(stats *segment.CompactStats, took time.Duration, err error) {
+	if err != nil {
+		m.compactionFailures.Inc()
+	}
+	if stats.Due {
+		m.compactions.Inc()
+		m.compactionSeconds.Add(took.Seconds())
+	}
+	m.compactionBytes.Add(float64(stats.BytesRead + stats.BytesAfter))
+	m.compactionFreed.Add(float64(max(0, stats.BytesBefore-stats.BytesAfter)))
+}
