@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	gonet "net"
 	"net/http"
 	"time"
@@ -29,7 +30,8 @@ func (n *Node) listenHTTP(addr string) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", n.answerHealth)
 	mux.HandleFunc("GET /readyz", n.answerReady)
-	n.http = &httpServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}}
+	n.http = &httpServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(n.cfg.Log.Handler(), slog.LevelWarn)}}
 	go n.http.server.Serve(l)
 	return nil
 }

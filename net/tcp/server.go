@@ -112,8 +112,12 @@ func (s *Server) Conns() int {
 	return len(s.conns)
 }
 
+// acceptLogPause is how long one failure to accept is logged for all: without descriptors it fails ten times a second.
+const acceptLogPause = 10 * time.Second
+
 // accept takes connections until the listener is closed.
 func (s *Server) accept() {
+	var logged time.Time
 	for {
 		sock, err := s.listener.AcceptTCP()
 		if err == nil {
@@ -124,7 +128,8 @@ func (s *Server) accept() {
 			return
 		}
 		// Out of descriptors, or the connection was gone before we took it.
-		if !errors.Is(err, syscall.ECONNABORTED) {
+		if !errors.Is(err, syscall.ECONNABORTED) && time.Since(logged) > acceptLogPause {
+			logged = time.Now()
 			s.cfg.Log.Warn("accepting a connection failed", "addr", s.Addr(), "err", err)
 		}
 		select {
