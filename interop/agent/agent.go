@@ -29,7 +29,7 @@ import (
 //	join        Group, Topic, Protocol              starts a member that reads and commits until leave
 //	status                                          -> Assigned, Consumed of that member
 //	leave                                           ends it as a client that closes does
-//	groups      Group                               -> State, Members
+//	groups      Group, Protocol                     -> State, Members
 //	run         Class, Topic, Group, Args           (Java only) an application of a framework, from Topic to Args[0], until quit
 //	quit
 //	tool        Class, Args                         (Java only) -> Output of a command line tool, Exit

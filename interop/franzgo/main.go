@@ -245,6 +245,14 @@ func (c *client) groups(ctx context.Context, q agent.Request) (r agent.Response,
 		r.Offset, r.Metadata = o.At, o.Metadata
 		return r, o.Err
 	case "groups":
+		if q.Protocol == "consumer" {
+			rs, err := c.adm.DescribeConsumerGroups(ctx, q.Group)
+			if err != nil {
+				return r, err
+			}
+			r.State, r.Members = rs[q.Group].State, len(rs[q.Group].Members)
+			return r, rs[q.Group].Err
+		}
 		rs, err := c.adm.DescribeGroups(ctx, q.Group)
 		if err != nil {
 			return r, err

@@ -11,7 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-var clusterRows = []row{{"three brokers, leader killed", leaderKilled}}
+var clusterRows = []row{
+	{"three brokers, leader killed", leaderKilled},
+	{"three brokers, coordinator killed", func(w *world, c *column) error { return coordinatorKilled(w, c, "classic") }},
+	{"three brokers, coordinator killed, KIP-848", func(w *world, c *column) error { return coordinatorKilled(w, c, "consumer") }},
+}
 
 const (
 	clusterPartitions = 3
@@ -70,6 +74,91 @@ func leaderKilled(w *world, c *column) error {
 	})
 }
 
+// coordinatorKilled kills the broker that coordinates a group of two. The group goes on under the next coordinator, shrinks
+// there, and who joins when all have left goes on from what was committed.
+func coordinatorKilled(w *world, c *column, protocol string) error {
+	topic := c.topic("coordinated-" + protocol)
+	if err := w.write2(topic, groupPartitions, 20); err != nil {
+		return err
+	}
+	g := &group{w: w, c: c, join: agent.Request{Op: "join", Topic: topic, Group: topic, Protocol: protocol}}
+	defer g.close()
+	for range 2 {
+		if err := g.add(); err != nil {
+			return err
+		}
+	}
+	if err := g.settle("two joined", 20); err != nil {
+		return err
+	}
+	victim, err := w.coordinator(topic)
+	if err != nil {
+		return err
+	}
+	killed := time.AfterFunc(0, victim.kill)
+	defer w.revive(victim, killed, topic)
+	// Who describes the group is new: several clients ask the coordinator that they know for as long as nobody there says that
+	// it is none (franz-go 1.22.3, kafka-python 3.0.12, librdkafka 2.16.0).
+	c.stop()
+	if err := c.start(w.addr); err != nil {
+		return err
+	}
+	if err := g.writeAndSettle("its coordinator killed", 40); err != nil {
+		return err
+	}
+	// All members have found the next coordinator when it has their commits. aiokafka 0.14.0 never stops when it is told to
+	// before that: closing it looks for no coordinator, and its last commit tries again for ever, with any broker.
+	if err := w.await(30*time.Second, func() error { return w.committed(topic, 40) }); err != nil {
+		return fmt.Errorf("its coordinator killed: %w", err)
+	}
+	if err := g.leave(0); err != nil {
+		return err
+	}
+	if err := g.writeAndSettle("one left", 60); err != nil {
+		return err
+	}
+	if err := g.leave(0); err != nil {
+		return err
+	}
+	return g.resume()
+}
+
+// committed checks that the group of a topic's name has committed an offset in each of the topic's partitions.
+func (w *world) committed(topic string, offset int64) error {
+	adm, ctx, cancel := w.adm()
+	defer cancel()
+	found, err := adm.FetchOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	for p := range int32(groupPartitions) {
+		if o, _ := found.Lookup(topic, p); o.Err != nil || o.At != offset {
+			return fmt.Errorf("partition %d is committed at %d in place of %d (%v)", p, o.At, offset, o.Err)
+		}
+	}
+	return nil
+}
+
+// coordinator finds the broker that coordinates a group.
+func (w *world) coordinator(group string) (*broker, error) {
+	adm, ctx, cancel := w.adm()
+	defer cancel()
+	found := adm.FindGroupCoordinators(ctx, group)
+	if err := found.Error(); err != nil {
+		return nil, err
+	}
+	return w.broker(found[group].NodeID)
+}
+
+func (w *world) broker(id int32) (*broker, error) {
+	for _, b := range w.brokers {
+		if int32(b.id) == id {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no broker %d", id)
+}
+
 // producePaced writes as an idempotent producer where the client has one.
 func producePaced(c *column, topic string) (idempotent bool, err error) {
 	q := agent.Request{Op: "produce", Topic: topic, Codec: "none", Idempotent: true, Pause: 40}
@@ -124,12 +213,7 @@ func (w *world) leader(topic string, p int32) (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range w.brokers {
-		if int32(b.id) == topics[topic].Partitions[p].Leader {
-			return b, nil
-		}
-	}
-	return nil, fmt.Errorf("%s-%d has no leader", topic, p)
+	return w.broker(topics[topic].Partitions[p].Leader)
 }
 
 // revive starts a killed broker again and waits until all replicas are in sync.

@@ -99,6 +99,10 @@ func (g *group) add() error {
 	}
 	g.members = append(g.members, s)
 	_, err = ask(s, g.join)
+	var unable gap
+	if err != nil && !errors.As(err, &unable) {
+		err = fmt.Errorf("joining: %w", err)
+	}
 	return err
 }
 
@@ -114,8 +118,10 @@ func (g *group) drop(i int) session {
 func (g *group) leave(i int) error {
 	s := g.drop(i)
 	defer s.Close()
-	_, err := ask(s, agent.Request{Op: "leave"})
-	return err
+	if _, err := ask(s, agent.Request{Op: "leave"}); err != nil {
+		return fmt.Errorf("leaving: %w", err)
+	}
+	return nil
 }
 
 func (g *group) crash(i int) {
@@ -167,17 +173,21 @@ func (g *group) settle(when string, perPartition int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", when, err)
 	}
-	r, err := g.c.do(agent.Request{Op: "groups", Group: g.join.Group})
+	err = g.w.await(aMoment, g.described) // clients that knew another coordinator have to find this one
 	var unknown gap
-	switch {
-	case errors.As(err, &unknown), g.join.Protocol == "consumer" && err != nil:
-		return nil // the client cannot describe such groups
-	case err != nil:
+	if err != nil && !errors.As(err, &unknown) { // some clients cannot describe groups
 		return fmt.Errorf("%s: describing the group: %w", when, err)
-	case r.Members != len(g.members):
-		return fmt.Errorf("%s: the group is described with %d members in place of %d", when, r.Members, len(g.members))
 	}
 	return nil
+}
+
+// described checks what the client says about the group.
+func (g *group) described() error {
+	r, err := g.c.must(agent.Request{Op: "groups", Group: g.join.Group, Protocol: g.join.Protocol})
+	if err == nil && r.Members != len(g.members) {
+		err = fmt.Errorf("%d members in place of %d", r.Members, len(g.members))
+	}
+	return err
 }
 
 // consumed checks that members together have every offset of every partition, and each member in order but for rereading

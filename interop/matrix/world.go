@@ -152,6 +152,7 @@ func (w *world) startBrokers(n int) error {
 		}
 	}
 	w.ref, err = kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MetadataMinAge(50*time.Millisecond),  // else it answers for seconds from what it saw before
 		kgo.AllowIdempotentProduceCancellation()) // without it a context does not end a Produce that nobody answers
 	return err
 }
