@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"lockstep/compress"
 	"lockstep/core/broker"
 	"lockstep/core/config"
-	"lockstep/core/record"
 	"lockstep/disk"
 	"lockstep/disk/file"
 	"lockstep/disk/segment"
@@ -185,21 +183,7 @@ func (n *Node) listen() error {
 
 // listener makes what takes the connections of a listener.
 func (n *Node) listener(peer bool) *listener {
-	return &listener{node: n, decoder: &kafka.Decoder{Peer: peer, Check: checker()}}
-}
-
-// checker checks records. Decompressing may take much memory for little input,
-// so only some do it at once.
-func checker() func([]byte) record.Checked {
-	slots := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
-	const attributesLow = 22 // position of the byte with the codec in a batch
-	return func(records []byte) record.Checked {
-		if len(records) > attributesLow && records[attributesLow]&7 != 0 {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-		}
-		return record.Check(records, compress.Codecs{}, record.Limits{})
-	}
+	return &listener{node: n, decoder: &kafka.Decoder{Peer: peer, Check: checker(decompressing)}}
 }
 
 // begin steps the core and does what it asks for.
