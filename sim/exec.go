@@ -206,7 +206,7 @@ func (q *logQueue) failed(h *host, e broker.Effect, err error) {
 		q.pause = retryPause
 	case errors.Is(err, segment.ErrClosed):
 	default:
-		h.w.oracle.setAside(q.id)
+		h.w.oracle.setAside(h, q.id)
 		q.tell(broker.LogFailed{Log: q.id, Err: err})
 	}
 }
@@ -214,7 +214,7 @@ func (q *logQueue) failed(h *host, e broker.Effect, err error) {
 // damage tells the core of a log that cannot be read where it should be.
 func (q *logQueue) damage(h *host, err error) {
 	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, disk.ErrIO) {
-		h.w.oracle.setAside(q.id)
+		h.w.oracle.setAside(h, q.id)
 		q.tell(broker.LogFailed{Log: q.id, Err: err})
 	}
 }
@@ -263,7 +263,7 @@ func (q *logQueue) append(h *host, e *broker.Append) {
 		return
 	}
 	end := q.batches[len(q.batches)-1].NextOffset()
-	h.w.oracle.appended(q, end)
+	h.w.oracle.appended(h, q, end)
 	q.tell(broker.Written{Log: q.id, End: end, Rolled: rolled})
 	q.flush(h, sync || rolled)
 }
@@ -291,7 +291,7 @@ func (q *logQueue) delete(h *host) {
 			q.tell(broker.DiskFailed{Err: err})
 		}
 	}
-	h.w.oracle.deleted(q)
+	h.w.oracle.deleted(h, q)
 	q.tell(broker.LogDeleted{Log: q.id})
 }
 
@@ -311,7 +311,7 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 		if start, err := q.log.SetStart(e.Start); err != nil {
 			q.failed(h, e, err)
 		} else {
-			h.w.oracle.startMoved(q, start)
+			h.w.oracle.startMoved(h, q, start)
 			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
 	case broker.Retain:
@@ -321,7 +321,7 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 		} else if err != nil {
 			q.failed(h, e, err)
 		} else if start != before {
-			h.w.oracle.startMoved(q, start)
+			h.w.oracle.startMoved(h, q, start)
 			q.tell(broker.StartMoved{Log: q.id, Start: start})
 		}
 	case broker.Compact:
@@ -382,8 +382,7 @@ func (q *logQueue) reset(h *host, e broker.ResetLog) {
 	}
 	q.dropping = false
 	_, end = q.log.Bounds()
-	h.w.oracle.truncated(h, q, end)
-	h.w.oracle.startMoved(q, end)
+	h.w.oracle.reset(h, q, end)
 	q.tell(broker.Truncated{Log: q.id, End: end})
 }
 

@@ -14,7 +14,7 @@ func (o *oracle) checkFiles(h *host) {
 	}
 	names := h.disk.Files()
 	for _, t := range o.order {
-		if t.gone || t.aside || h.harmed(t.name()) || h.w.failure != nil {
+		if t.host != h || t.gone || t.aside || h.harmed(t.name()) || h.w.failure != nil {
 			continue
 		}
 		o.checkLog(h, t, names)

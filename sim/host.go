@@ -2,7 +2,6 @@ package sim
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"lockstep/core"
 	"lockstep/core/broker"
@@ -19,14 +18,14 @@ import (
 
 // host is one machine with one broker process on it, the simulator's counterpart of package node.
 type host struct {
-	w       *world
-	index   int
-	lane    int
-	plan    *BrokerPlan
-	disk    *simdisk.Disk
-	chance  seed.Stream // delays of its disk and scheduler
-	decoder kafka.Decoder
-	values  config.Values
+	w                    *world
+	index                int
+	lane                 int
+	plan                 *BrokerPlan
+	disk                 *simdisk.Disk
+	chance               seed.Stream // delays of its disk and scheduler
+	decoder, peerDecoder kafka.Decoder
+	values               config.Values
 
 	powered bool
 	up      bool   // a process is running
@@ -54,6 +53,10 @@ type host struct {
 	nextConn  broker.ConnID
 	bootErr   error
 	jobs      jobs
+	listening bool // other brokers are accepted
+	wires     map[peerLane]*peerWire
+	silent    []*conn // connections that a power loss has cut
+	lost      bool    // it does not come back
 }
 
 // Kinds of events for hosts.
@@ -70,6 +73,7 @@ const (
 	evRead                        // a connection is read on
 	evHouse                       // recovery points are due
 	evPatience                    // clients are served though the broker is not ready
+	evPeer                        // the oldest call to a peer is due
 )
 
 func newHost(w *world, index int, plan *BrokerPlan) *host {
@@ -79,6 +83,7 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes, Costs: simdisk.DefaultCosts.Times(max(1, plan.DiskSlowness))})
 	h.chance = seed.New(w.plan.Seed, seed.Label("host"), uint64(index))
 	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, &w.codecs, record.Limits{}) }
+	h.peerDecoder = kafka.Decoder{Peer: true, Check: h.decoder.Check}
 	settings := map[string]string{"node.id": itoa(index + 1)}
 	for _, x := range plan.Settings {
 		settings[x.Name] = x.Value
@@ -126,6 +131,8 @@ func (h *host) fire(e *event) {
 		h.booted()
 	case evPatience:
 		h.serving = true
+	case evPeer:
+		e.more.(*peerWire).due()
 	case evTick:
 		h.tick = nil
 		if h.core.Deadline() <= h.clock() {
@@ -150,7 +157,12 @@ func (h *host) boot() {
 		return
 	}
 	h.powered = true
-	h.up, h.ready, h.serving = true, false, false
+	h.up, h.ready, h.serving, h.listening = true, false, false, false
+	h.wires = map[peerLane]*peerWire{}
+	for _, c := range h.silent { // who still sends on them learns that nobody knows them
+		c.refuse()
+	}
+	h.silent = nil
 	h.life++
 	h.lives++
 	h.origin = Time(seed.Mix(h.w.plan.Seed^h.lives<<32^uint64(h.index)) >> 20)
@@ -217,6 +229,8 @@ func (h *host) newBroker(boot broker.Boot) *broker.Broker {
 		Static:      h.values,
 		Advertised:  controller.Endpoint{Name: "PLAINTEXT", Host: "broker-" + itoa(h.index+1), Port: 9092},
 		Versions:    kafka.Advertised(false),
+		Peer:        h.peerEndpoint(),
+		Voters:      h.w.voters(),
 		Incarnation: incarnation,
 		LogDir:      dir,
 		Rand:        &chance,
@@ -232,6 +246,7 @@ func (h *host) booted() {
 	h.tick = nil
 	h.later(housekeeping, evHouse)
 	h.later(servePatience, evPatience)
+	h.listening = true
 	h.step(broker.Start{Wall: h.wall()})
 }
 
@@ -245,6 +260,7 @@ func (h *host) step(in broker.Input) {
 	}
 	h.out.Reset()
 	h.core.Step(h.clock(), in, &h.out)
+	h.w.oracle.observe(h)
 	life := h.life
 	for _, e := range h.out.List {
 		h.carry(e)
@@ -293,14 +309,11 @@ func (h *host) carry(e broker.Effect) {
 		h.w.stats.count(e.Level)
 	case broker.LimitConns: // simulated connections have no bound
 	case broker.Call:
-		x := h.later(millisecond, evInput) // there is no peer yet to call
-		x.more = broker.Answer{Token: e.Token, Peer: e.Peer, Err: errNoPeer}
+		h.call(e)
 	default:
 		h.enqueue(e)
 	}
 }
-
-var errNoPeer = errors.New("no connection to the peer")
 
 // stop is the broker's wish that the process ends.
 func (h *host) stop(err error) {
@@ -335,7 +348,7 @@ func (h *host) ended(err error) {
 		h.gone()
 		h.disk.Kill()
 	}
-	if h.restart == nil {
+	if h.restart == nil && !h.lost {
 		h.restart = h.w.after(h.chance.Between(50*millisecond, 500*millisecond), h, evStart)
 	}
 }
@@ -343,22 +356,23 @@ func (h *host) ended(err error) {
 // gone forgets everything of the process. Its connections break.
 func (h *host) gone() {
 	h.life++
-	h.up, h.ready, h.serving = false, false, false
+	h.up, h.ready, h.serving, h.listening = false, false, false, false
 	h.paused = 0
 	if h.tick != nil {
 		h.w.queue.cancel(h.tick)
 		h.tick = nil
 	}
-	for _, hc := range h.accepted {
-		if h.powered {
-			hc.conn.reset()
-		} else {
-			hc.conn.cut()
+	for _, c := range append([]*conn(nil), h.w.net.conns...) { // those that it accepted, and those that it made
+		switch {
+		case c.by != h && (c.host != h || c.ends[acceptor] == nil):
+		case h.powered:
+			c.reset()
+		default:
+			c.cut(h)
 		}
 	}
-	h.conns, h.accepted = nil, nil
+	h.conns, h.accepted, h.wires = nil, nil, nil
 	h.store, h.core = nil, nil
-	h.w.oracle.processGone(h)
 }
 
 // kill ends the process at once, if there is one; it begins again after a while.
@@ -380,8 +394,11 @@ func (h *host) kill(power bool, down Time) bool {
 	}
 	if h.restart != nil {
 		h.w.queue.cancel(h.restart)
+		h.restart = nil
 	}
-	h.restart = h.w.after(down, h, evStart)
+	if !h.lost {
+		h.restart = h.w.after(down, h, evStart)
+	}
 	return was
 }
 

@@ -17,8 +17,21 @@ type network struct {
 	dials  []uint64 // by client, brokers last: how many connections it has made
 	conns  []*conn  // open ones, oldest first
 	nextID uint64
-	slow   Time   // extra latency, while a fault says so
-	clogs  []Time // by client: until when nothing arrives, either way; the last is everybody's
+	slow   Time     // extra latency, while a fault says so
+	clogs  []Time   // by client: until when nothing arrives, either way; the last is everybody's
+	walls  [][]Time // from machine to machine: until when nothing gets through. Brokers come first, then clients
+	peers  []uint64 // by broker: how many connections to others it has made
+}
+
+// wall lets nothing through from one machine to another before an instant. What was sent meanwhile arrives then, as
+// TCP sends again what was lost.
+func (n *network) wall(from, to int, until Time) { n.walls[from][to] = max(n.walls[from][to], until) }
+
+// clearWalls lets everything through again, from now on.
+func (n *network) clearWalls() {
+	for _, row := range n.walls {
+		clear(row)
+	}
 }
 
 func (n *network) clogOf(c *conn) Time {
@@ -50,6 +63,7 @@ type conn struct {
 	ends    [2]endpoint
 	lanes   [2]int
 	client  int       // index of the client that dialed it, -1 if it was a broker
+	by      *host     // the broker that dialed it, nil if it was a client
 	host    *host     // that accepts
 	arrival [2]Time   // when the last bytes toward each side arrive
 	flying  [2]int    // messages on their way to each side
@@ -67,18 +81,60 @@ const (
 // dial opens a connection to a broker. The dialer hears opened or closed, or, if the
 // machine is without power, nothing.
 func (n *network) dial(from endpoint, lane, client int, to *host) *conn {
+	n.dials[client]++
+	return n.open(&conn{ends: [2]endpoint{from, nil}, lanes: [2]int{lane, to.lane}, client: client, host: to,
+		chance: seed.New(n.w.plan.Seed, seed.Label("connection"), uint64(client), n.dials[client])})
+}
+
+// dialPeer opens a connection from one broker to another.
+func (n *network) dialPeer(from endpoint, by, to *host) *conn {
+	n.peers[by.index]++
+	return n.open(&conn{ends: [2]endpoint{from, nil}, lanes: [2]int{by.lane, to.lane}, client: -1, by: by, host: to,
+		chance: seed.New(n.w.plan.Seed, seed.Label("peer connection"), uint64(by.index), n.peers[by.index])})
+}
+
+func (n *network) open(c *conn) *conn {
 	n.nextID++
-	c := &conn{id: n.nextID, net: n, ends: [2]endpoint{from, nil}, lanes: [2]int{lane, to.lane}, client: client, host: to}
-	by := client
-	if by < 0 {
-		by = len(n.dials) - 1
-	}
-	n.dials[by]++
-	c.chance = seed.New(n.w.plan.Seed, seed.Label("connection"), uint64(by), n.dials[by])
+	c.id, c.net = n.nextID, n
 	n.conns = append(n.conns, c)
-	e := n.w.after(c.latency(), c, evDial)
-	e.n = acceptor
+	c.schedule(acceptor, evDial)
 	return c
+}
+
+// machine is whose end a side is, as an index into network.walls.
+func (c *conn) machine(side int) int {
+	switch {
+	case side == acceptor:
+		return c.host.index
+	case c.by != nil:
+		return c.by.index
+	}
+	return len(c.net.w.hosts) + c.client
+}
+
+// owner is the broker at a side, nil if it is a client.
+func (c *conn) owner(side int) *host {
+	if side == acceptor {
+		return c.host
+	}
+	return c.by
+}
+
+// frozen is until when the process at a side does not run, 0 if it does.
+func (c *conn) frozen(side int) Time {
+	if h := c.owner(side); h != nil && h.up && c.net.w.now < h.paused {
+		return h.paused
+	}
+	return 0
+}
+
+// passes is the earliest instant at which something that would arrive at an instant does, as walls stand.
+func (c *conn) passes(side int, at Time) Time {
+	if wall := c.net.walls[c.machine(1-side)][c.machine(side)]; at < wall {
+		c.net.w.stats.Walled++
+		return wall + (at - c.net.w.now)
+	}
+	return at
 }
 
 // latency draws how long the next message takes.
@@ -97,6 +153,7 @@ func (c *conn) schedule(side int, kind uint8) *event {
 		at = clog
 		c.net.w.stats.fault("clog").Mattered++
 	}
+	at = c.passes(side, at)
 	c.arrival[side] = at
 	e := c.net.w.queue.add(at, c, kind)
 	e.n = uint64(side)
@@ -150,8 +207,7 @@ func (c *conn) close(from int) {
 func (c *conn) tear() {
 	for side := range c.ends {
 		e := c.last[side]
-		frozen := side == acceptor && c.net.w.now < c.host.paused
-		if c.dead || c.shut[side] || frozen || c.flying[side] != 1 || e == nil || len(e.data) < 2 || c.chance.Chance(500) {
+		if c.dead || c.shut[side] || c.frozen(side) > 0 || c.flying[side] != 1 || e == nil || len(e.data) < 2 || c.chance.Chance(500) {
 			continue
 		}
 		c.ends[side].arrived(c, e.data[:1+c.chance.Intn(len(e.data)-1)])
@@ -166,17 +222,33 @@ func (c *conn) reset() {
 	c.dead = true
 	for side := range c.ends {
 		if !c.shut[side] && c.ends[side] != nil {
-			e := c.net.w.after(c.latency(), c, evClose)
+			e := c.net.w.queue.add(c.passes(side, c.net.w.now+c.latency()), c, evClose)
 			e.n = uint64(side)
 		}
 	}
 	c.net.forget(c)
 }
 
-// cut is what a power loss does to a connection: silence.
-func (c *conn) cut() {
+// cut is what a power loss of the broker h does to a connection: silence, until the machine is there again and does not know it.
+func (c *conn) cut(h *host) {
 	c.dead = true
+	for side := range c.ends {
+		if c.owner(side) == h {
+			c.shut[side] = true
+		}
+	}
+	h.silent = append(h.silent, c)
 	c.net.forget(c)
+}
+
+// refuse is what the machine says to who still uses a connection from before it lost power.
+func (c *conn) refuse() {
+	for side := range c.ends {
+		if !c.shut[side] && c.ends[side] != nil {
+			e := c.net.w.queue.add(c.passes(side, c.net.w.now+c.latency()), c, evClose)
+			e.n = uint64(side)
+		}
+	}
 }
 
 func (n *network) forget(c *conn) {
@@ -190,9 +262,9 @@ func (n *network) forget(c *conn) {
 
 func (c *conn) fire(e *event) {
 	side := int(e.n)
-	if side == acceptor && c.host.up && c.net.w.now < c.host.paused {
+	if until := c.frozen(side); until > 0 {
 		c.net.w.stats.fault("pause").Mattered++
-		x := c.net.w.queue.add(c.host.paused, c, e.kind)
+		x := c.net.w.queue.add(until, c, e.kind)
 		x.n, x.data, x.more = e.n, e.data, e.more
 		if c.last[side] == e {
 			c.last[side] = x
@@ -235,7 +307,7 @@ func (c *conn) connect(side int) {
 	case side == dialer:
 		c.ends[dialer].opened(c)
 	case !c.host.powered:
-		c.cut()
+		c.cut(c.host)
 	default:
 		if c.ends[acceptor] = c.host.accept(c); c.ends[acceptor] == nil {
 			c.shut[acceptor] = true

@@ -1,13 +1,15 @@
 package sim
 
 import (
-	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 
 	"lockstep/core"
+	"lockstep/core/controller"
 	"lockstep/core/log"
 	"lockstep/core/record"
 	"lockstep/linearizability"
@@ -18,29 +20,36 @@ import (
 )
 
 // oracle watches what must hold at every step. It sees what brokers do with
-// their logs from outside, by the effects that they ask for.
+// their logs from outside, by the effects that they ask for. What is to hold of one replica's
+// log is in this file, what is to hold of a partition, however many replicas it has, in committed.go.
 type oracle struct {
-	logs      map[core.Partition]*truth
-	order     []*truth
-	ids       map[string]core.TopicID
-	producers map[int64]int16
-	power     bool // some machine has lost power
+	w          *world
+	logs       map[replicaKey]*truth
+	order      []*truth
+	partitions map[core.Partition]*agreed
+	agreements []*agreed
+	ids        map[string]core.TopicID
+	producers  map[int64]int16
+	power      bool              // some machine has lost power
+	image      *controller.Image // the newest that any broker had
+	terms      map[int32]*host   // who led the metadata quorum
 }
 
-// truth is one log as it must be.
+type replicaKey struct {
+	host int
+	id   core.Partition
+}
+
+// truth is one replica's log as it must be.
 type truth struct {
+	host    *host
 	id      core.Partition
-	topic   string
-	label   string   // topic-partition
-	weak    bool     // may lose what is not synced though it was acknowledged
+	of      *agreed
 	batches []stored // what was appended, oldest first
-	values  []int64  // of all records that batches hold, in their order
 	written int64    // end of what is surely in the page cache
 	durable int64    // end of what was reported as durable
-	shown   int64    // the highest high watermark that a client was told
 	start   int64    // what was deleted below
 	limbo   []stored // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
-	unsure  []int64  // the values of limbo
 	aside   bool     // reported as damaged
 	gone    bool     // deleted
 }
@@ -49,11 +58,20 @@ type truth struct {
 type stored struct {
 	base, next int64
 	crc        uint32
-	op         int32 // the operation that sent it, -1 if it does not say
+	*content
 }
 
-func (o *oracle) init() {
-	o.logs, o.ids, o.producers = map[core.Partition]*truth{}, map[string]core.TopicID{}, map[int64]int16{}
+// content is what a batch holds, wherever it is stored.
+type content struct {
+	op     int32 // the operation that sent it, -1 if it does not say
+	values []int64
+}
+
+func (s stored) is(x stored) bool { return s.base == x.base && s.next == x.next && s.crc == x.crc }
+
+func (o *oracle) init(w *world) {
+	o.w, o.logs, o.partitions = w, map[replicaKey]*truth{}, map[core.Partition]*agreed{}
+	o.ids, o.producers, o.terms = map[string]core.TopicID{}, map[int64]int16{}, map[int32]*host{}
 }
 
 func (t *truth) end() int64 {
@@ -63,19 +81,21 @@ func (t *truth) end() int64 {
 	return t.start
 }
 
-func (t *truth) name() string { return t.label }
+func (t *truth) name() string { return t.of.label }
+
+func (o *oracle) log(h *host, id core.Partition) *truth { return o.logs[replicaKey{h.index, id}] }
 
 // find returns what is known of a partition by its topic's name; nil if nothing is.
-func (o *oracle) find(topic string, partition int32) *truth {
-	return o.logs[core.Partition{Topic: o.ids[topic], Index: partition}]
+func (o *oracle) find(topic string, partition int32) *agreed {
+	return o.partitions[core.Partition{Topic: o.ids[topic], Index: partition}]
 }
 
 // opened looks at what recovery found (rules 13 to 15).
 func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err error) {
-	t := o.logs[q.id]
+	t := o.log(h, q.id)
 	if t == nil {
-		t = &truth{id: q.id, topic: topic, label: topic + "-" + itoa(int(q.id.Index)), weak: h.w.weak(topic)}
-		o.logs[q.id] = t
+		t = &truth{host: h, id: q.id, of: o.agreement(q.id, topic)}
+		o.logs[replicaKey{h.index, q.id}] = t
 		o.order = append(o.order, t)
 		o.ids[topic] = q.id.Topic
 	}
@@ -109,36 +129,40 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		h.w.fail("deleted records back", "%s begins at %d after recovery; everything below %d was deleted", t.name(), s.Start, t.start)
 		return
 	}
-	t.cut(h, s.End)
-	t.limbo, t.unsure = nil, nil
+	t.cut(s.End)
+	t.limbo = nil
 	t.start = max(t.start, s.Start)
 	t.written, t.durable = s.End, s.End // all that recovery finds it has made durable
-	if t.weak || harmed {
-		t.shown = min(t.shown, s.End)
+	if len(h.w.hosts) == 1 && (t.of.weak || harmed) {
+		t.of.cut(s.End)
 	}
+	o.lost(t)
 }
 
 // cut forgets batches that are not in the log any more.
-func (t *truth) cut(h *host, end int64) {
+func (t *truth) cut(end int64) {
 	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].next > end })
-	if i < len(t.batches) && t.batches[i].base < end && !h.harmed(t.name()) {
-		h.w.fail("torn", "%s ends at %d, inside the batch at %d", t.name(), end, t.batches[i].base)
-	}
-	for _, s := range t.batches[i:] {
-		t.values = t.values[:max(0, len(t.values)-int(s.next-s.base))]
+	if i < len(t.batches) && t.batches[i].base < end && !t.host.harmed(t.name()) {
+		t.host.w.fail("torn", "%s ends at %d, inside the batch at %d", t.name(), end, t.batches[i].base)
 	}
 	t.batches = t.batches[:i]
 	t.written = min(t.written, end)
 }
 
 func (o *oracle) appending(h *host, q *logQueue, batches []record.Batch) {
-	t := o.logs[q.id]
+	t := o.log(h, q.id)
 	for _, b := range batches {
 		if b.BaseOffset() != t.end() && len(t.batches) > 0 {
 			h.w.fail("gap", "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
 			return
 		}
-		t.batches = append(t.batches, stored{b.BaseOffset(), b.NextOffset(), crcOf(b), t.remember(h.w, b)})
+		s := stored{base: b.BaseOffset(), next: b.NextOffset(), crc: crcOf(b)}
+		if o.w.rots && crc32.Checksum(b.Bytes()[21:], castagnoli) != s.crc {
+			h.w.fail("damage spreads", "%s: %s appends a batch at offset %d whose CRC is wrong", t.name(), h.name(), s.base)
+			return
+		}
+		s.content = t.of.content(h.w, s, b)
+		t.batches = append(t.batches, s)
 	}
 }
 
@@ -147,35 +171,27 @@ func crcOf(b record.Batch) uint32 {
 	return uint32(p[17])<<24 | uint32(p[18])<<16 | uint32(p[19])<<8 | uint32(p[20])
 }
 
-func (o *oracle) appended(q *logQueue, end int64) { o.logs[q.id].written = end }
+func (o *oracle) appended(h *host, q *logQueue, end int64) { o.log(h, q.id).written = end }
 
 // appendFailed notes that the batches beyond end were refused. Their producer was told that nobody knows (KAFKA_STORAGE_ERROR).
 func (o *oracle) appendFailed(h *host, q *logQueue, end int64) {
-	t := o.logs[q.id]
+	t := o.log(h, q.id)
 	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].base >= end })
-	refused := t.batches[i:]
-	if len(refused) == 0 {
-		return
-	}
-	values := max(0, len(t.values)-int(refused[len(refused)-1].next-refused[0].base)) // there are none of the metadata log
-	t.limbo, t.unsure = append([]stored(nil), refused...), append([]int64(nil), t.values[values:]...)
-	t.cut(h, end)
+	t.limbo = append([]stored(nil), t.batches[i:]...)
+	t.cut(end)
 }
 
 // reappear takes back the refused batches that a recovery has found.
 func (t *truth) reappear(end int64) {
 	for len(t.limbo) > 0 && t.limbo[0].base == t.end() && t.limbo[0].next <= end {
-		s := t.limbo[0]
-		n := min(len(t.unsure), int(s.next-s.base))
-		t.batches, t.values = append(t.batches, s), append(t.values, t.unsure[:n]...)
-		t.limbo, t.unsure = t.limbo[1:], t.unsure[n:]
+		t.batches, t.limbo = append(t.batches, t.limbo[0]), t.limbo[1:]
 	}
 }
 
 func (o *oracle) durable(h *host, id core.Partition, end int64) {
-	t := o.logs[id]
+	t := o.log(h, id)
 	if len(t.limbo) > 0 && end > t.limbo[0].base {
-		t.limbo, t.unsure = nil, nil // something else is in their place
+		t.limbo = nil // something else is in their place
 	}
 	if end > t.end() {
 		h.w.fail("log from nowhere", "%s is reported as durable up to %d, beyond its end %d", t.name(), end, t.end())
@@ -184,43 +200,52 @@ func (o *oracle) durable(h *host, id core.Partition, end int64) {
 }
 
 func (o *oracle) truncated(h *host, q *logQueue, end int64) {
-	t := o.logs[q.id]
-	if end < t.shown && !h.harmed(t.name()) {
-		h.w.fail("acked write lost", "%s is truncated to %d; up to %d was shown to clients", t.name(), end, t.shown)
-	}
-	t.cut(h, end)
-	t.limbo, t.unsure = nil, nil
+	t := o.log(h, q.id)
+	t.cut(end)
+	t.limbo = nil
 	t.durable = end // a truncation makes durable what it leaves (rule 16)
+	o.lost(t)
 }
 
 // startMoved is the durable end of what was deleted.
-func (o *oracle) startMoved(q *logQueue, start int64) {
-	t := o.logs[q.id]
+func (o *oracle) startMoved(h *host, q *logQueue, start int64) {
+	t := o.log(h, q.id)
 	t.start = max(t.start, start)
+	t.of.start = max(t.of.start, start)
+}
+
+// reset notes that a log is empty now and begins at start, wherever it was before.
+func (o *oracle) reset(h *host, q *logQueue, start int64) {
+	t := o.log(h, q.id)
+	t.batches, t.limbo = nil, nil
+	t.start, t.written, t.durable = start, start, start
+	o.lost(t)
 }
 
 // setAside notes that the host has reported a log as unreadable or unwritable.
-func (o *oracle) setAside(id core.Partition) {
-	if t := o.logs[id]; t != nil {
+func (o *oracle) setAside(h *host, id core.Partition) {
+	if t := o.log(h, id); t != nil {
 		t.aside = true
 	}
 }
 
-func (o *oracle) deleted(q *logQueue) {
-	if t := o.logs[q.id]; t != nil {
+// deleted notes that a log is gone: its topic is, or it was damaged and is fetched again.
+func (o *oracle) deleted(h *host, q *logQueue) {
+	if t := o.log(h, q.id); t != nil {
 		t.gone = true
+		t.batches, t.limbo, t.start, t.written, t.durable = nil, nil, 0, 0, 0
 	}
 }
-
-func (o *oracle) processGone(h *host) {}
 
 // powerLoss is the end of what was only in the page cache.
 func (o *oracle) powerLoss(h *host) {
 	o.power = true
 	for _, t := range o.order {
-		t.written = t.durable
-		if t.weak {
-			t.shown = 0
+		if t.host == h {
+			t.written = t.durable
+			if t.of.weak {
+				t.of.shown = 0
+			}
 		}
 	}
 }
@@ -234,64 +259,66 @@ func (o *oracle) newProducer(w *world, pid int64, epoch int16) {
 }
 
 // acked looks at an acknowledgement as its producer gets it (rules 1 and 10).
-func (o *oracle) acked(w *world, p *producer, l *line, b *outgoing, a *kmsg.ProduceResponseTopicPartition) {
-	t := o.find(w.plan.Topics[l.topic].Name, l.partition)
-	if t == nil {
-		w.fail("acked write lost", "%s has an acknowledgement from a log that was never opened", p.name)
+func (o *oracle) acked(p *producer, l *line, b *outgoing, a *kmsg.ProduceResponseTopicPartition) {
+	of := o.find(o.w.plan.Topics[l.topic].Name, l.partition)
+	if of == nil {
+		o.w.fail("acked write lost", "%s has an acknowledgement from a log that was never opened", p.name)
+		return
+	}
+	if p.plan.Acks != -1 || of.lenient(o.w) {
 		return
 	}
 	end := a.BaseOffset + int64(len(b.values))
-	if p.plan.Acks != -1 || t.weak {
+	if a.BaseOffset < 0 || end > of.hw {
+		o.w.fail("acked before committed", "%s: offsets %d to %d of %s are acknowledged; committed is up to %d", p.name, a.BaseOffset, end, of.label, of.hw)
 		return
 	}
-	if (a.BaseOffset < 0 || end > t.durable) && !w.harmed(t.name()) {
-		w.fail("acked before durable", "%s: offsets %d to %d of %s are acknowledged; durable is up to %d", p.name, a.BaseOffset, end, t.name(), t.durable)
+	if at := of.find(a.BaseOffset); at == nil || at.base != a.BaseOffset || !slices.Equal(at.values, b.values) {
+		o.w.fail("acked write lost", "%s: offset %d of %s is acknowledged, and something else is committed there", p.name, a.BaseOffset, of.label)
 	}
 }
 
-// answering looks at an answer as it leaves the broker (rule 6).
-func (o *oracle) answering(h *host, a *answer) {
-	switch m := a.resp.Msg.(type) {
-	case *kmsg.FetchResponse:
-		for i := range m.Topics {
-			id := core.TopicID(m.Topics[i].TopicID)
-			if m.Version < 13 {
-				id = o.ids[m.Topics[i].Topic]
-			}
-			for j := range m.Topics[i].Partitions {
-				p := &m.Topics[i].Partitions[j]
-				if p.ErrorCode == 0 {
-					o.show(h, o.logs[core.Partition{Topic: id, Index: p.Partition}], p.HighWatermark)
-				}
+// answering looks at an answer as the broker gives it (rule 6).
+func (o *oracle) answering(h *host, msg kmsg.Response) {
+	m, ok := msg.(*kmsg.FetchResponse)
+	if !ok {
+		return
+	}
+	for i := range m.Topics {
+		id := core.TopicID(m.Topics[i].TopicID)
+		if m.Version < 13 {
+			id = o.ids[m.Topics[i].Topic]
+		}
+		for j := range m.Topics[i].Partitions {
+			p := &m.Topics[i].Partitions[j]
+			if p.ErrorCode == 0 {
+				o.show(h, o.partitions[core.Partition{Topic: id, Index: p.Partition}], p.HighWatermark)
 			}
 		}
 	}
 }
 
-// show is a high watermark that a client is told: it never falls, and it covers only what is durable.
-func (o *oracle) show(h *host, t *truth, hw int64) {
+// show is a high watermark that a client is told: it never falls, and it covers only what is committed.
+func (o *oracle) show(h *host, of *agreed, hw int64) {
 	switch {
-	case t == nil:
+	case of == nil:
 		h.w.fail("log from nowhere", "a fetch is answered from a log that was never opened")
-	case hw < t.shown && !h.harmed(t.name()):
-		h.w.fail("watermark fell", "%s: high watermark %d was shown, and then %d", t.name(), t.shown, hw)
-	case hw > t.durable && !t.weak && hw > t.start && !h.harmed(t.name()):
-		h.w.fail("uncommitted shown", "%s: high watermark %d is shown; durable is up to %d", t.name(), hw, t.durable)
-	case hw > t.shown:
-		t.shown = hw
-		if h.w.trace != nil {
-			h.w.trace.add(Entry{At: h.w.now, Lane: h.lane, Kind: "watermark", Text: fmt.Sprintf("high watermark of %s is %d", t.name(), hw), Log: t.name(), End: hw})
-		}
+	case hw < of.shown && !of.lenient(o.w) && !o.w.drifts:
+		h.w.fail("watermark fell", "%s: high watermark %d was shown, and then, by %s, %d", of.label, of.shown, h.name(), hw)
+	case hw > of.hw && hw > of.start && !of.lenient(o.w):
+		h.w.fail("uncommitted shown", "%s: high watermark %d is shown; committed is up to %d", of.label, hw, of.hw)
+	case hw > of.shown:
+		of.shown = hw
 	}
 }
 
 // somewhere draws an offset to delete records up to.
 func (o *oracle) somewhere(topic string, partition int32, chance *seed.Stream) int64 {
-	t := o.find(topic, partition)
-	if t == nil || chance.Chance(100) {
+	of := o.find(topic, partition)
+	if of == nil || chance.Chance(100) {
 		return -1
 	}
-	return chance.Between(0, t.shown+chance.Between(0, 1))
+	return chance.Between(0, of.shown+chance.Between(0, 1))
 }
 
 // harmed says that a rule has damaged what is stored of a log, or of the small files that all logs depend on.
@@ -373,51 +400,10 @@ func (w *world) excused(topic int, partition int32) bool {
 
 // label names a log for people.
 func (o *oracle) label(id core.Partition) string {
-	if t := o.logs[id]; t != nil {
-		return t.name()
+	if of := o.partitions[id]; of != nil {
+		return of.label
 	}
 	return id.String()
-}
-
-// remember notes the values of a batch's records, and returns which operation sent it.
-func (t *truth) remember(w *world, b record.Batch) int32 {
-	sender, left := int32(-1), b.NextOffset()-b.BaseOffset()
-	if t.id == core.MetadataPartition {
-		return sender
-	}
-	for r, err := range b.Records(&w.codecs, record.Limits{}) {
-		if err != nil {
-			break
-		}
-		v, ok := readValue(r.Value)
-		if !ok {
-			v = linearizability.NoValue
-		}
-		if op, n := binary.Uvarint(r.Key); n > 0 {
-			sender = int32(op)
-		}
-		t.values = append(t.values, v)
-		left--
-	}
-	for ; left > 0; left-- { // a batch whose records cannot be read
-		t.values = append(t.values, linearizability.NoValue)
-	}
-	return sender
-}
-
-// records returns all records that a log ever held and did not lose, also those
-// that were deleted since. It notes which operations have written them.
-func (t *truth) records(w *world) []linearizability.Record {
-	out := make([]linearizability.Record, 0, len(t.values))
-	for _, s := range t.batches {
-		for at := s.base; at < s.next; at++ {
-			out = append(out, linearizability.Record{Offset: at, Value: t.values[len(out)]})
-		}
-		if s.op >= 0 {
-			w.came[uint64(s.op)] = true
-		}
-	}
-	return out
 }
 
 // resolve uses the world's own truth on writes of which their clients do not know what became of them: those that

@@ -343,7 +343,7 @@ func (p *producer) settle(l *line, b *outgoing, a *kmsg.ProduceResponseTopicPart
 	case a.ErrorCode == 0:
 		p.w.stats.Acked++
 		p.end(b, linearizability.OK, a.BaseOffset, "")
-		p.w.oracle.acked(p.w, p, l, b, a)
+		p.w.oracle.acked(p, l, b, a)
 		l.overtaken = l.batches[0] != b
 		p.finish(l, b)
 	default:

@@ -88,8 +88,12 @@ func newWorld(p *Plan, o Options) *world {
 		w.trace = &Trace{}
 	}
 	w.stats.init()
-	w.oracle.init()
-	w.net = network{w: w, plan: p.Net, dials: make([]uint64, len(p.Clients)+2), clogs: make([]Time, len(p.Clients)+2)}
+	w.oracle.init(w)
+	w.net = network{w: w, plan: p.Net, dials: make([]uint64, len(p.Clients)+2), clogs: make([]Time, len(p.Clients)+2), peers: make([]uint64, len(p.Brokers))}
+	for range len(p.Brokers) + len(p.Clients) + 1 {
+		w.net.walls = append(w.net.walls, make([]Time, len(p.Brokers)+len(p.Clients)+1))
+	}
+	w.losesUnsynced, w.rots = p.losesUnsynced(), p.rots()
 	for i := range p.Brokers {
 		w.hosts = append(w.hosts, newHost(w, i, &p.Brokers[i]))
 	}

@@ -16,6 +16,7 @@ type Stats struct {
 	Acked     int64 // batches
 	Refused   int64
 	Delivered int64 // records
+	Walled    int64 // messages that a partition held up
 	Timeouts  int64 // requests that clients gave up
 	Ops       int64 // in the history
 	DiskCalls int64
@@ -85,6 +86,7 @@ func (s *Stats) Add(t *Stats) {
 	s.Acked += t.Acked
 	s.Refused += t.Refused
 	s.Delivered += t.Delivered
+	s.Walled += t.Walled
 	s.Timeouts += t.Timeouts
 	s.Ops += t.Ops
 	s.DiskCalls += t.DiskCalls

@@ -11,6 +11,7 @@ import (
 	"lockstep/disk/segment"
 	"lockstep/linearizability"
 	"lockstep/net/kafka"
+	"lockstep/sim/simdisk"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -109,7 +110,7 @@ func (w *world) weak(topic string) bool {
 // recorded says that operations on a topic go into the history: not those on a
 // topic that promises nothing in a world in which machines lose power or disks fail.
 func (w *world) recorded(topic int) bool {
-	return !w.plan.Topics[topic].weak() || !w.plan.losesUnsynced()
+	return !w.plan.Topics[topic].weak() || !w.losesUnsynced
 }
 
 // losesUnsynced says that something in the plan may take away what is not synced.
@@ -120,6 +121,17 @@ func (p *Plan) losesUnsynced() bool {
 	for i := range p.Faults {
 		switch p.Faults[i].Kind {
 		case PowerLoss, DiskRule, BitRot:
+			return true
+		}
+	}
+	return false
+}
+
+// rots says that something in the plan may change bytes.
+func (p *Plan) rots() bool {
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		if f.Kind == BitRot || f.Kind == DiskRule && (f.Rule.Effect == simdisk.RotRead || f.Rule.Effect == simdisk.Misdirect) {
 			return true
 		}
 	}

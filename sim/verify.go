@@ -271,7 +271,7 @@ func (w *world) truth(i *inspection) {
 	name := w.plan.Topics[i.topic].Name
 	t := w.oracle.find(name, i.partition)
 	k := linearizability.Key{Topic: name, Partition: i.partition}
-	w.history.Truth[k] = linearizability.Truth{Start: max(i.start, t.start), End: t.end(), Records: t.records(w)}
+	w.history.Truth[k] = linearizability.Truth{Start: max(i.start, t.start), End: t.hw, Records: t.records(w)}
 }
 
 func (v *verifier) done() bool {
@@ -299,6 +299,11 @@ func (v *verifier) stuck() string {
 
 // aside says that a partition was reported as damaged.
 func (o *oracle) aside(topic string, partition int32) bool {
-	t := o.find(topic, partition)
-	return t != nil && t.aside
+	of := o.find(topic, partition)
+	for _, t := range o.order {
+		if t.of == of && t.aside {
+			return true
+		}
+	}
+	return false
 }

@@ -22,7 +22,9 @@ type hostConn struct {
 	seq     uint64 // of the next request
 	first   uint64 // the oldest one that is not answered
 	answers []answer
-	waiting bool // for the answer to a request after which nothing is read (as Kafka does for all but produce and fetch)
+	peer    bool  // another broker has made it
+	from    int32 // which one, once it has said so
+	waiting bool  // for the answer to a request after which nothing is read (as Kafka does for all but produce and fetch)
 }
 
 // answer is a place in the order of a connection's answers.
@@ -37,11 +39,11 @@ const maxRequest = 100 << 20 // socket.request.max.bytes
 
 // accept takes a connection, if there is a process that listens.
 func (h *host) accept(c *conn) endpoint {
-	if !h.serving {
+	if c.by == nil && !h.serving || c.by != nil && !h.listening {
 		return nil
 	}
 	h.nextConn++
-	hc := &hostConn{h: h, id: h.nextConn, conn: c}
+	hc := &hostConn{h: h, id: h.nextConn, conn: c, peer: c.by != nil}
 	h.conns[hc.id] = hc
 	h.accepted = append(h.accepted, hc)
 	return hc
@@ -56,7 +58,11 @@ func (hc *hostConn) closed(*conn) {
 		return
 	}
 	h.dropConn(hc)
+	life := h.life
 	h.step(broker.ConnClosed{Conn: hc.id})
+	if hc.from != 0 && h.life == life {
+		h.step(broker.PeerClosed{Peer: hc.from})
+	}
 }
 
 func (h *host) dropConn(hc *hostConn) {
@@ -75,6 +81,10 @@ func (h *host) closeConn(hc *hostConn) {
 	hc.conn.close(acceptor)
 	x := h.later(0, evInput)
 	x.more = broker.ConnClosed{Conn: hc.id}
+	if hc.from != 0 {
+		y := h.later(0, evInput)
+		y.more = broker.PeerClosed{Peer: hc.from}
+	}
 }
 
 func (hc *hostConn) arrived(c *conn, data []byte) {
@@ -96,7 +106,7 @@ func (hc *hostConn) read() {
 		frame, rest, ok, err := kafka.SplitFrame(hc.in, maxRequest)
 		if err == nil && !ok {
 			if len(hc.in) >= 4+net.HeadSize { // node looks at the head before the rest is there
-				_, err = h.decoder.Admit(hc.in[4:4+net.HeadSize], frameSize(hc.in))
+				_, err = hc.decoder().Admit(hc.in[4:4+net.HeadSize], frameSize(hc.in))
 			}
 			if err == nil {
 				return
@@ -114,6 +124,13 @@ func (hc *hostConn) read() {
 	}
 }
 
+func (hc *hostConn) decoder() *kafka.Decoder {
+	if hc.peer {
+		return &hc.h.peerDecoder
+	}
+	return &hc.h.decoder
+}
+
 func frameSize(b []byte) int {
 	return int(b[0])<<24 | int(b[1])<<16 | int(b[2])<<8 | int(b[3])
 }
@@ -124,26 +141,29 @@ func (hc *hostConn) request(frame []byte) {
 		h.closeConn(hc)
 		return
 	}
-	admission, err := h.decoder.Admit(frame[:net.HeadSize], len(frame))
+	admission, err := hc.decoder().Admit(frame[:net.HeadSize], len(frame))
 	if err != nil {
 		h.closeConn(hc)
 		return
 	}
-	r, err := h.decoder.Decode(frame)
+	r, err := hc.decoder().Decode(frame)
 	if err != nil {
 		h.closeConn(hc)
 		return
 	}
 	seq := hc.seq
 	hc.seq++
-	hc.waiting = !admission.Pipelined
+	hc.waiting = !admission.Pipelined && !hc.peer
+	if hc.peer && hc.from == 0 {
+		hc.from = peerOf(r.ClientID)
+	}
 	hc.answers = append(hc.answers, answer{header: r.Header, blocks: hc.waiting})
 	if r.Answered {
 		h.respond(&broker.Respond{Conn: hc.id, Seq: seq, Msg: r.Reply})
 		return
 	}
 	h.w.stats.Requests++
-	h.step(broker.Request{Conn: hc.id, Seq: seq, Client: broker.Client{ID: r.ClientID, Host: "client"}, Wall: h.wall(),
+	h.step(broker.Request{Conn: hc.id, Seq: seq, Peer: hc.peer, Client: broker.Client{ID: r.ClientID, Host: "client"}, Wall: h.wall(),
 		Msg: r.Msg, Batches: r.Batches})
 }
 
@@ -159,6 +179,9 @@ func (h *host) respond(r *broker.Respond) {
 		return
 	}
 	hc.answers[i].resp, hc.answers[i].done = *r, true
+	if !hc.peer && r.Msg != nil {
+		h.w.oracle.answering(h, r.Msg)
+	}
 	life, resume := h.life, false
 	for len(hc.answers) > 0 && hc.answers[0].done {
 		a := hc.answers[0]
@@ -189,7 +212,6 @@ func (h *host) respond(r *broker.Respond) {
 func (hc *hostConn) send(a *answer) bool {
 	h := hc.h
 	w := h.w
-	w.oracle.answering(h, a)
 	fetch, ok := a.resp.Msg.(*kmsg.FetchResponse)
 	if !ok {
 		hc.conn.send(acceptor, kafka.AppendResponse(w.takeBuf(), a.header, a.resp.Msg))
@@ -289,7 +311,7 @@ func (h *host) readFailed(r *broker.Read, p *kmsg.FetchResponseTopicPartition, e
 		p.ErrorCode = kerr.NotLeaderForPartition.Code
 	default:
 		p.ErrorCode = kerr.KafkaStorageError.Code
-		h.w.oracle.setAside(r.Log)
+		h.w.oracle.setAside(h, r.Log)
 		x := h.later(0, evInput)
 		x.more = broker.LogFailed{Log: r.Log, Err: err}
 	}

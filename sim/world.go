@@ -18,22 +18,25 @@ type world struct {
 	trace *Trace // nil: nobody wants to read it
 	stats Stats
 
-	net       network
-	hosts     []*host
-	clients   []client
-	history   linearizability.History
-	oracle    oracle
-	values    int64 // the last value that a producer sent
-	reordered bool  // an idempotent producer's batches are not in the order in which it made them
-	phase     phase
-	failure   *Failure
-	scratch   scratch
-	builder   *record.Builder
-	codecs    codecs
-	came      map[uint64]bool // operations whose records are in a log in the end
-	verifier  *verifier
-	lanes     int
-	added     []int32 // partitions that topics got after their birth
+	net           network
+	hosts         []*host
+	clients       []client
+	history       linearizability.History
+	oracle        oracle
+	values        int64 // the last value that a producer sent
+	reordered     bool  // an idempotent producer's batches are not in the order in which it made them
+	phase         phase
+	failure       *Failure
+	scratch       scratch
+	builder       *record.Builder
+	codecs        codecs
+	came          map[uint64]bool // operations whose records are in a log in the end
+	verifier      *verifier
+	lanes         int
+	losesUnsynced bool    // something in the plan may take away what is not synced
+	rots          bool    // or change bytes
+	drifts        bool    // clocks go apart by more than the lease allows
+	added         []int32 // partitions that topics got after their birth
 }
 
 // phase is what part of its life a world is in.
