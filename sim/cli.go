@@ -24,7 +24,7 @@ func RunCommand(out io.Writer, o RunOptions) error {
 	if err != nil {
 		return err
 	}
-	p := cut.Apply(Draw(o.Seed))
+	p := cut.Plan(o.Seed)
 	if o.Duration > 0 {
 		p.Duration = o.Duration
 	}
@@ -99,7 +99,7 @@ func explain(out io.Writer, kind string, seeds []uint64, o *SwarmCommandOptions)
 	if kind != "not deterministic" && o.Shrink > 0 {
 		small = ShrinkFrom(s, o.Cut, kind, o.Shrink)
 	}
-	p := small.Cut.Apply(Draw(s))
+	p := small.Cut.Plan(s)
 	if f := small.Result.Failure; f != nil {
 		fmt.Fprintf(out, "  %s\n", f.Line)
 	}

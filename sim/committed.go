@@ -7,7 +7,6 @@ import (
 	"sort"
 
 	"lockstep/core"
-	"lockstep/core/controller"
 	"lockstep/core/record"
 	"lockstep/core/replica"
 	"lockstep/linearizability"
@@ -269,6 +268,9 @@ func (o *oracle) leadsQuorum(h *host, term int32, hw int64) {
 
 // majority demands that more than half of the voters hold all that the metadata log has committed.
 func (o *oracle) majority(of *agreed, when string) {
+	if of.hw == 0 {
+		return
+	}
 	n := 0
 	for _, h := range o.w.hosts {
 		if t := o.log(h, of.id); t != nil && o.covered(of, t) >= of.hw || h.harmed(of.label) {
@@ -295,5 +297,3 @@ func (of *agreed) records(w *world) []linearizability.Record {
 	}
 	return out
 }
-
-var _ = controller.NoLeader

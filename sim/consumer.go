@@ -30,7 +30,7 @@ type position struct {
 type session struct {
 	id    int32
 	epoch int32
-	busy  bool // a fetch or a lookup is on its way
+	busy  bool // a fetch or a lookup is on its way, or the pause after one
 }
 
 func (c *consumer) start() {
@@ -48,7 +48,18 @@ func (c *consumer) start() {
 func (c *consumer) stop()      { c.stopped = true }
 func (c *consumer) idle() bool { return c.stopped && c.flying() == 0 && !c.asking }
 
-func (c *consumer) fire(*event) { c.work() }
+func (c *consumer) fire(e *event) {
+	if e.n > 0 {
+		c.sessions[e.n-1].busy = false
+	}
+	c.work()
+}
+
+// rest pauses before the next request to a broker.
+func (c *consumer) rest(broker int) {
+	c.sessions[broker].busy = true
+	c.w.after(c.think(), c, evWork).n = uint64(broker) + 1
+}
 
 func (c *consumer) again(d Time) {
 	if !c.stopped {
@@ -111,17 +122,15 @@ func (c *consumer) lookUp(broker int) bool {
 	if len(asked) == 0 {
 		return false
 	}
-	s := &c.sessions[broker]
-	s.busy = true
+	c.sessions[broker].busy = true
 	c.call(broker, req, func(r kmsg.Response) {
-		s.busy = false
 		resp, _ := r.(*kmsg.ListOffsetsResponse)
 		for i, p := range asked {
 			if a := findOffset(resp, c.topicName(p), p.partition); a != nil {
 				c.looked(p, ops[i], a)
 			}
 		}
-		c.again(c.think())
+		c.rest(broker)
 	})
 	return true
 }
@@ -210,19 +219,18 @@ func (c *consumer) fetch(broker int) {
 		putFetch(req, name, c.topicID(name), p, c.plan.PartitionBytes)
 	}
 	if len(asked) == 0 {
-		c.again(c.think())
+		c.rest(broker)
 		return
 	}
 	s.busy = true
 	c.call(broker, req, func(r kmsg.Response) {
-		s.busy = false
 		resp, _ := r.(*kmsg.FetchResponse)
 		if resp == nil {
 			c.forget(broker)
 		} else {
 			c.fetched(broker, asked, resp)
 		}
-		c.again(c.think())
+		c.rest(broker)
 	})
 }
 

@@ -11,8 +11,11 @@ import (
 // Cut is what is taken away from the plan that a seed draws. Its text form goes
 // into the command that repeats a failure: parts joined by dots, fN without
 // fault N, cN without client N, oN at most N operations for each client, dN only N milliseconds,
-// pN at most N partitions a topic, x without the power loss at the end.
+// pN at most N partitions a topic, x without the power loss at the end. Two are about brokers: bN says that the seed is to
+// draw N of them, and must stay when anything else is taken away; hN is without broker N (from 0).
 type Cut struct {
+	Brokers         int // 0: as the seed draws
+	Off             []int
 	Faults, Clients []int
 	Ops             int // 0: as drawn
 	Duration        time.Duration
@@ -36,13 +39,17 @@ func ParseCut(s string) (Cut, error) {
 			n, _ = strconv.Atoi(part[1:])
 		}
 		if part == "" || n < 0 || part[1:] != strconv.Itoa(n) {
-			return c, fmt.Errorf("cut: %q is not fN, cN, oN, dN, pN or x", part)
+			return c, fmt.Errorf("cut: %q is not bN, hN, fN, cN, oN, dN, pN or x", part)
 		}
 		switch part[0] {
 		case 'f':
 			c.Faults = append(c.Faults, n)
 		case 'c':
 			c.Clients = append(c.Clients, n)
+		case 'b':
+			c.Brokers = n
+		case 'h':
+			c.Off = append(c.Off, n)
 		case 'o':
 			c.Ops = n
 		case 'd':
@@ -50,7 +57,7 @@ func ParseCut(s string) (Cut, error) {
 		case 'p':
 			c.Partitions = int32(n)
 		default:
-			return c, fmt.Errorf("cut: %q is not fN, cN, oN, dN, pN or x", part)
+			return c, fmt.Errorf("cut: %q is not bN, hN, fN, cN, oN, dN, pN or x", part)
 		}
 	}
 	return c, nil
@@ -59,6 +66,12 @@ func ParseCut(s string) (Cut, error) {
 // String is the text form.
 func (c Cut) String() string {
 	var s []string
+	if c.Brokers > 0 {
+		s = append(s, "b"+itoa(c.Brokers))
+	}
+	for _, i := range c.Off {
+		s = append(s, "h"+itoa(i))
+	}
 	for _, f := range c.Faults {
 		s = append(s, "f"+itoa(f))
 	}
@@ -79,6 +92,9 @@ func (c Cut) String() string {
 	}
 	return strings.Join(s, ".")
 }
+
+// Plan returns what is left of a seed's world.
+func (c Cut) Plan(seed uint64) *Plan { return c.Apply(DrawFor(seed, c.Brokers)) }
 
 // Apply returns the plan without what is cut. The plan itself is not changed. Clients keep their numbers.
 func (c Cut) Apply(p *Plan) *Plan {
@@ -101,6 +117,12 @@ func (c Cut) Apply(p *Plan) *Plan {
 	if c.Duration > 0 {
 		q.Duration = min(q.Duration, c.Duration)
 		q.Faults = slices.DeleteFunc(q.Faults, func(f Fault) bool { return f.At >= q.Duration })
+	}
+	q.Brokers = slices.Clone(p.Brokers)
+	for _, i := range c.Off {
+		if i < len(q.Brokers) {
+			q.Brokers[i].Off = true
+		}
 	}
 	q.Topics = slices.Clone(p.Topics)
 	for i := range q.Topics {

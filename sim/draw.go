@@ -8,8 +8,43 @@ import (
 	"lockstep/sim/simdisk"
 )
 
-// Draw draws a seed's world for one broker.
-func Draw(s uint64) *Plan {
+// Draw draws a seed's world.
+func Draw(s uint64) *Plan { return DrawFor(s, 0) }
+
+// DrawFor draws a seed's world with so many brokers, 1 to 7; 0 leaves that to the seed.
+func DrawFor(s uint64, brokers int) *Plan {
+	size := seed.New(s, seed.Label("size"))
+	if drawn := drawSize(&size); brokers == 0 {
+		brokers = drawn
+	}
+	p := drawOne(s)
+	if brokers > 1 {
+		drawCluster(p, brokers)
+	}
+	return p
+}
+
+// drawSize draws how many brokers there are: mostly three, as in most clusters.
+func drawSize(c *seed.Stream) int {
+	switch n := c.Intn(100); {
+	case n < 35:
+		return 1
+	case n < 40:
+		return 2
+	case n < 80:
+		return 3
+	case n < 86:
+		return 4
+	case n < 96:
+		return 5
+	case n < 98:
+		return 6
+	}
+	return 7
+}
+
+// drawOne draws a world of one broker, of which drawCluster makes one of several.
+func drawOne(s uint64) *Plan {
 	c := seed.New(s, seed.Label("plan"))
 	p := &Plan{Seed: s}
 	p.Duration = time.Duration(c.Skewed(int64(2*time.Second), int64(40*time.Second)))

@@ -8,9 +8,11 @@ import (
 
 // misfortune is a fault on its way.
 type misfortune struct {
-	w     *world
-	f     *Fault
-	count *FaultCount
+	w      *world
+	f      *Fault
+	count  *FaultCount
+	victim *host
+	more   int // strikes that are still to come
 }
 
 // Kinds of events for faults.
@@ -33,11 +35,12 @@ func (m *misfortune) fire(e *event) {
 	if m.w.phase != working {
 		return
 	}
-	h := m.w.hosts[m.f.Broker%len(m.w.hosts)]
 	if e.kind == evHeal {
-		m.heal(h)
+		m.heal(m.victim)
 		return
 	}
+	h := m.whom()
+	m.victim = h
 	if m.w.trace != nil {
 		m.w.trace.add(Entry{At: m.w.now, Lane: h.lane, Kind: "fault", Text: m.f.String()})
 	}
@@ -87,12 +90,18 @@ func (m *misfortune) strike(h *host) bool {
 	case WallJump:
 		h.wallOff += f.For.Milliseconds()
 		m.count.Mattered += b2i(h.up)
+	default:
+		return m.strikeCluster(h, &chance)
 	}
 	return true
 }
 
 func (m *misfortune) heal(h *host) {
 	switch m.f.Kind {
+	case RollingRestart:
+		m.rollOn()
+	case BackToBack:
+		m.again()
 	case DiskFull:
 		m.count.Mattered += b2i(h.disk.Stats().Refused > 0)
 		h.disk.SetCapacity(h.plan.DiskBytes)
@@ -153,11 +162,12 @@ func (m *misfortune) reset(chance *seed.Stream) bool {
 func (w *world) healAll() {
 	w.net.slow = 0
 	clear(w.net.clogs)
+	w.net.clearWalls()
 	for _, h := range w.hosts {
 		h.disk.ClearRules()
 		h.disk.SetCapacity(0)
 		h.wallOff = 0
-		if !h.up && h.restart == nil {
+		if !h.up && h.restart == nil && !h.lost {
 			h.restart = w.after(millisecond, h, evStart)
 		}
 	}

@@ -97,7 +97,22 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 func (h *host) nodeID() int32 { return int32(h.index) + 1 }
 
 // clock is the process's monotonic clock. Its origin differs in every life, as a real one's may.
-func (h *host) clock() core.Time { return core.Time(h.w.now + h.origin) }
+// It runs faster or slower than true time by what the plan says.
+func (h *host) clock() core.Time { return core.Time(drift(h.w.now, h.plan.DriftPPM) + h.origin) }
+
+func drift(t Time, ppm int64) Time {
+	const million = 1_000_000
+	return t + t/million*ppm + t%million*ppm/million
+}
+
+// untilClock is how long it takes, in true time, until the process's clock shows an instant.
+func (h *host) untilClock(at core.Time) Time {
+	d := int64(at) - int64(h.clock())
+	if d <= 0 || h.plan.DriftPPM == 0 {
+		return max(0, d)
+	}
+	return int64(float64(d)/(1+float64(h.plan.DriftPPM)/1e6)) + 1
+}
 
 func (h *host) wall() core.WallMillis { return core.WallMillis(h.w.wall() + h.wallOff) }
 
@@ -285,7 +300,7 @@ func (h *host) rearm() {
 		return
 	}
 	h.tickAt = d
-	h.tick = h.later(max(0, int64(d)-int64(h.clock())), evTick)
+	h.tick = h.later(h.untilClock(d), evTick)
 }
 
 // carry carries out one effect, or puts it where it waits its turn.

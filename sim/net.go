@@ -19,13 +19,22 @@ type network struct {
 	nextID uint64
 	slow   Time     // extra latency, while a fault says so
 	clogs  []Time   // by client: until when nothing arrives, either way; the last is everybody's
-	walls  [][]Time // from machine to machine: until when nothing gets through. Brokers come first, then clients
+	walls  [][]wall // from machine to machine. Brokers come first, then clients
 	peers  []uint64 // by broker: how many connections to others it has made
 }
 
 // wall lets nothing through from one machine to another before an instant. What was sent meanwhile arrives then, as
 // TCP sends again what was lost.
-func (n *network) wall(from, to int, until Time) { n.walls[from][to] = max(n.walls[from][to], until) }
+type wall struct {
+	until Time
+	count *FaultCount // of the fault that has put it up
+}
+
+func (n *network) wall(from, to int, until Time, count *FaultCount) {
+	if w := &n.walls[from][to]; until > w.until {
+		*w = wall{until, count}
+	}
+}
 
 // clearWalls lets everything through again, from now on.
 func (n *network) clearWalls() {
@@ -68,6 +77,7 @@ type conn struct {
 	arrival [2]Time   // when the last bytes toward each side arrive
 	flying  [2]int    // messages on their way to each side
 	last    [2]*event // of each side, the arrival that was scheduled last; nil once it has fired
+	held    Time      // a fault lets one direction stand still until then
 	dead    bool      // nothing arrives any more
 	shut    [2]bool   // the side has closed, or was told
 }
@@ -130,9 +140,9 @@ func (c *conn) frozen(side int) Time {
 
 // passes is the earliest instant at which something that would arrive at an instant does, as walls stand.
 func (c *conn) passes(side int, at Time) Time {
-	if wall := c.net.walls[c.machine(1-side)][c.machine(side)]; at < wall {
-		c.net.w.stats.Walled++
-		return wall + (at - c.net.w.now)
+	if wall := &c.net.walls[c.machine(1-side)][c.machine(side)]; at < wall.until {
+		wall.count.Mattered++
+		return wall.until + (at - c.net.w.now)
 	}
 	return at
 }
@@ -152,6 +162,9 @@ func (c *conn) schedule(side int, kind uint8) *event {
 	if clog := c.net.clogOf(c); at < clog {
 		at = clog
 		c.net.w.stats.fault("clog").Mattered++
+	}
+	if c.held > c.net.w.now {
+		c.net.w.stats.fault("hold").Mattered++
 	}
 	at = c.passes(side, at)
 	c.arrival[side] = at

@@ -395,6 +395,9 @@ func (w *world) forgiven(topic int, partition int32) bool {
 // excused says that nothing need come out of a partition any more: it is set aside, or it is damaged.
 func (w *world) excused(topic int, partition int32) bool {
 	name := w.plan.Topics[topic].Name
+	if len(w.hosts) > 1 {
+		return w.unavailable(topic, partition) || w.harmed(fmt.Sprintf("%s-%d", name, partition))
+	}
 	return w.oracle.aside(name, partition) || w.harmed(fmt.Sprintf("%s-%d", name, partition))
 }
 

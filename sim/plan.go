@@ -18,6 +18,8 @@ type Plan struct {
 	Faults   []Fault
 	// PowerLossAtEnd: every machine loses power at once before the world is judged.
 	PowerLossAtEnd bool
+	// LostAtEnd are brokers, by index, that are taken away for good before the world is judged: fewer than half.
+	LostAtEnd []int
 }
 
 // Setting is one configured name.
@@ -30,6 +32,8 @@ type BrokerPlan struct {
 	DiskSlowness int64 // times slower than simdisk.DefaultCosts
 	SyncAllAbove int   // segment.Options
 	MaxOpenFiles int
+	DriftPPM     int64 // how much faster than true time its monotonic clock runs, in parts of a million
+	Off          bool  // it was cut away: it never runs
 }
 
 // TopicPlan is one topic that the world has from its beginning.
@@ -112,22 +116,38 @@ type FaultKind uint8
 
 // Kinds of faults.
 const (
-	Kill      FaultKind = iota // the process ends at once (kill -9); For: how long it is down
-	PowerLoss                  // the machine does
-	CleanStop                  // SIGTERM, and a start after For
-	Pause                      // the process does not run for a while (SIGSTOP, garbage collection)
-	DiskRule                   // Rule is armed
-	DiskFull                   // nothing more fits for a while
-	BitRot                     // a bit changes at rest
-	Reset                      // connections break
-	Clog                       // nothing arrives for a while
-	SlowNet                    // every message takes longer for a while
-	WallJump                   // the wall clock of a broker jumps by For
+	Kill           FaultKind = iota // the process ends at once (kill -9); For: how long it is down
+	PowerLoss                       // the machine does
+	CleanStop                       // SIGTERM, and a start after For
+	Pause                           // the process does not run for a while (SIGSTOP, garbage collection)
+	DiskRule                        // Rule is armed
+	DiskFull                        // nothing more fits for a while
+	BitRot                          // a bit changes at rest
+	Reset                           // connections break
+	Clog                            // nothing arrives for a while
+	SlowNet                         // every message takes longer for a while
+	WallJump                        // the wall clock of a broker jumps by For
+	Blackout                        // every machine loses power at once
+	RollingRestart                  // each broker stops cleanly and starts again, one after another
+	Split                           // machines are in two parts that do not reach each other
+	OneWay                          // nothing gets from a broker to some others, or to it, while the other direction works
+	Link                            // two brokers do not reach each other
+	Swizzle                         // brokers are cut off one after another, and come back in another order
+	Hold                            // one connection between brokers stands still, the others go on
+	PeerReset                       // connections of a broker to others break
+	BackToBack                      // a leader is killed, and so is its successor, and again
 	numFaultKinds
 )
 
+// Instead of an index, Fault.Broker may say whom it strikes by what it is at that moment.
+const (
+	TheLeader     = -1 // of some partition
+	TheController = -2
+)
+
 var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
-	"bit-rot", "reset", "clog", "slow-net", "wall-jump"}
+	"bit-rot", "reset", "clog", "slow-net", "wall-jump", "blackout", "rolling-restart", "split", "one-way", "link", "swizzle",
+	"hold", "peer-reset", "back-to-back"}
 
 // String returns the kind's name.
 func (k FaultKind) String() string { return faultNames[k] }
@@ -146,6 +166,12 @@ type Fault struct {
 // String describes the fault in a few words.
 func (f *Fault) String() string {
 	s := "b" + itoa(f.Broker) + " " + f.Name()
+	switch f.Broker {
+	case TheLeader:
+		s = "leader " + f.Name()
+	case TheController:
+		s = "controller " + f.Name()
+	}
 	if f.Kind == DiskRule {
 		return s + " at call " + itoa(f.Rule.Nth) + " of " + f.Rule.Op.String() + " " + f.Rule.Path
 	}

@@ -82,16 +82,17 @@ func place(stack []byte) string {
 	return "an unknown place"
 }
 
+var zz *world
 func newWorld(p *Plan, o Options) *world {
 	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics)), came: map[uint64]bool{}}
 	if o.Trace {
 		w.trace = &Trace{}
 	}
-	w.stats.init()
+	w.stats.init(); zz = w
 	w.oracle.init(w)
 	w.net = network{w: w, plan: p.Net, dials: make([]uint64, len(p.Clients)+2), clogs: make([]Time, len(p.Clients)+2), peers: make([]uint64, len(p.Brokers))}
 	for range len(p.Brokers) + len(p.Clients) + 1 {
-		w.net.walls = append(w.net.walls, make([]Time, len(p.Brokers)+len(p.Clients)+1))
+		w.net.walls = append(w.net.walls, make([]wall, len(p.Brokers)+len(p.Clients)+1))
 	}
 	w.losesUnsynced, w.rots = p.losesUnsynced(), p.rots()
 	for i := range p.Brokers {
@@ -125,7 +126,9 @@ func newClient(k ClientKind) client {
 // live is everything but the judgement of the history.
 func (w *world) live() {
 	for _, h := range w.hosts {
-		h.restart = w.after(0, h, evStart)
+		if h.lost = h.plan.Off; !h.lost {
+			h.restart = w.after(0, h, evStart)
+		}
 	}
 	w.verifier.again()
 	w.runUntil(birthTime, func() bool { return w.verifier.ready })
@@ -149,6 +152,9 @@ func (w *world) live() {
 		w.inspect()
 	}
 	if w.failure == nil {
+		w.converge()
+	}
+	if w.failure == nil {
 		for _, h := range w.hosts {
 			w.oracle.checkFiles(h)
 		}
@@ -163,6 +169,7 @@ func (w *world) drain() {
 	w.phase = draining
 	w.event(-1, "phase", "draining: everything is healed")
 	w.healAll()
+	w.loseSome()
 	for _, c := range w.clients {
 		c.stop()
 	}
@@ -190,6 +197,9 @@ func (w *world) darkness() {
 	count := w.stats.fault("power loss at the end")
 	count.Planned++
 	for _, h := range w.hosts {
+		if h.lost {
+			continue
+		}
 		before := h.disk.Stats()
 		h.kill(true, 100*millisecond)
 		count.Happened++

@@ -18,7 +18,7 @@ func Shrink(s uint64, kind string, budget int) Shrunk { return ShrinkFrom(s, Cut
 
 // ShrinkFrom is Shrink for a world of which something is cut already.
 func ShrinkFrom(s uint64, base Cut, kind string, budget int) Shrunk {
-	x := &shrinker{plan: Draw(s), kind: kind, budget: budget}
+	x := &shrinker{plan: DrawFor(s, base.Brokers), kind: kind, budget: budget}
 	x.best.Cut = base
 	x.best.Result = RunPlan(base.Apply(x.plan), Options{})
 	if f := x.best.Result.Failure; f == nil || f.Kind != kind {
@@ -29,6 +29,7 @@ func ShrinkFrom(s uint64, base Cut, kind string, budget int) Shrunk {
 		x.time()
 		x.faults()
 		x.clients()
+		x.brokers()
 		x.try(func(c *Cut) { c.NoDarkness = true })
 		x.try(func(c *Cut) { c.Partitions = 1 })
 		x.operations()
@@ -90,6 +91,19 @@ func (x *shrinker) faults() {
 
 func (x *shrinker) clients() {
 	x.remove(len(x.plan.Clients), func(c *Cut) *[]int { return &c.Clients })
+}
+
+// brokers takes whole brokers away, but not so many that no majority is left.
+func (x *shrinker) brokers() {
+	n := len(x.plan.Brokers)
+	for i := range n {
+		if len(x.best.Cut.Off) < (n-1)/2 && !slices.Contains(x.best.Cut.Off, i) {
+			x.try(func(c *Cut) {
+				c.Off = append(slices.Clone(c.Off), i)
+				slices.Sort(c.Off)
+			})
+		}
+	}
 }
 
 func (x *shrinker) remove(n int, list func(*Cut) *[]int) {

@@ -29,7 +29,7 @@ var short = Cut{Duration: 3 * time.Second, Partitions: 3}
 func TestDeterminism(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for s := uint64(1000); s < 1010; s++ {
-		p := short.Apply(Draw(s))
+		p := short.Plan(s)
 		runtime.GOMAXPROCS(1)
 		one := RunPlan(p, Options{})
 		runtime.GOMAXPROCS(2)
@@ -38,7 +38,7 @@ func TestDeterminism(t *testing.T) {
 		require.Equal(t, one.Stats.Events, two.Stats.Events)
 		require.NotEmpty(t, two.Trace.Entries)
 	}
-	require.NotEqual(t, RunPlan(short.Apply(Draw(1)), Options{}).Hash, RunPlan(short.Apply(Draw(2)), Options{}).Hash)
+	require.NotEqual(t, RunPlan(short.Plan(1), Options{}).Hash, RunPlan(short.Plan(2), Options{}).Hash)
 }
 
 // TestEveryFaultHappens: each kind of fault comes to pass and changes something in some of a few worlds that know
@@ -48,7 +48,7 @@ func TestEveryFaultHappens(t *testing.T) {
 		c := seed.New(uint64(i), seed.Label("test"))
 		var f FaultCount
 		for s := uint64(1); s < 40 && f.Mattered == 0; s++ {
-			p := short.Apply(Draw(s))
+			p := short.Plan(s)
 			p.Faults, p.PowerLossAtEnd, p.Brokers[0].DiskBytes = nil, false, 0
 			for range 6 {
 				p.Faults = append(p.Faults, maker.draw(p, &c))
@@ -65,9 +65,9 @@ func TestEveryFaultHappens(t *testing.T) {
 
 // TestShrink: of a failing world remains what the failure needs.
 func TestShrink(t *testing.T) {
-	p := short.Apply(Draw(9))
+	p := short.Plan(9)
 	for s := uint64(1); len(p.Faults) < 4; s++ {
-		p = short.Apply(Draw(s))
+		p = short.Plan(s)
 	}
 	cut := Cut{Faults: []int{0}, Clients: []int{0}, Ops: 3, Duration: time.Second, Partitions: 1, NoDarkness: true}
 	q := cut.Apply(p)

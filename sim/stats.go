@@ -16,7 +16,6 @@ type Stats struct {
 	Acked     int64 // batches
 	Refused   int64
 	Delivered int64 // records
-	Walled    int64 // messages that a partition held up
 	Timeouts  int64 // requests that clients gave up
 	Ops       int64 // in the history
 	DiskCalls int64
@@ -48,7 +47,7 @@ var faultTable = func() []string {
 	for e := 1; e < simdisk.NumEffects; e++ {
 		names = append(names, "disk "+simdisk.Effect(e).String())
 	}
-	return append(names, "power loss at the end")
+	return append(names, "power loss at the end", "lost for good")
 }()
 
 func (s *Stats) init() {
@@ -86,7 +85,6 @@ func (s *Stats) Add(t *Stats) {
 	s.Acked += t.Acked
 	s.Refused += t.Refused
 	s.Delivered += t.Delivered
-	s.Walled += t.Walled
 	s.Timeouts += t.Timeouts
 	s.Ops += t.Ops
 	s.DiskCalls += t.DiskCalls

@@ -53,7 +53,7 @@ func Swarm(o SwarmOptions) SwarmResult {
 				if o.For == 0 && s > o.To {
 					return
 				}
-				one := runTwice(o.Cut.Apply(Draw(s)), o.Once)
+				one := runTwice(o.Cut.Plan(s), o.Once)
 				mu.Lock()
 				r.take(&one, &o)
 				if o.Stop > 0 && r.Failed >= o.Stop {

@@ -68,7 +68,7 @@ func (v *verifier) makeTopics() {
 	for i := range v.w.plan.Topics {
 		t := &v.w.plan.Topics[i]
 		rt := kmsg.NewCreateTopicsRequestTopic()
-		rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.Name, t.Partitions, t.Replicas
+		rt.Topic, rt.NumPartitions, rt.ReplicationFactor = t.Name, t.Partitions, int16(min(int(t.Replicas), v.w.running()))
 		for _, s := range t.Settings {
 			rc := kmsg.NewCreateTopicsRequestTopicConfig()
 			rc.Name, rc.Value = s.Name, kmsg.StringPtr(s.Value)
@@ -82,7 +82,7 @@ func (v *verifier) makeTopics() {
 		for i := 0; ok && i < len(resp.Topics); i++ {
 			if code := resp.Topics[i].ErrorCode; code != 0 && code != kerr.TopicAlreadyExists.Code {
 				done = false
-				if !retriable(code) {
+				if !retriable(code) && code != kerr.InvalidReplicationFactor.Code { // brokers are yet to come
 					msg := ""
 					if resp.Topics[i].ErrorMessage != nil {
 						msg = *resp.Topics[i].ErrorMessage
