@@ -64,7 +64,7 @@ func bootOf(store *segment.Store, snapshots *snapshot.Store) (broker.Boot, error
 	if err != nil {
 		return broker.Boot{}, err
 	}
-	boot := broker.Boot{State: state}
+	boot := broker.Boot{State: state, Clean: store.Clean()}
 	for _, f := range store.Found() {
 		boot.Logs = append(boot.Logs, f.Partition)
 	}

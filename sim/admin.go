@@ -95,6 +95,7 @@ func (c *admin) deleteRecords(topic int) {
 			switch {
 			case a.ErrorCode == 0:
 				c.w.endWith(op, linearizability.OK, a.LowWatermark)
+				c.w.oracle.deletedRecords(name, partition, to)
 			case a.ErrorCode == kerr.OffsetOutOfRange.Code:
 				c.w.endWith(op, linearizability.OutOfRange, -1)
 			default:

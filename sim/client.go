@@ -185,6 +185,9 @@ func (x *wire) fire(*event) {
 // lose forgets the connection; no request on it will be answered.
 func (x *wire) lose() {
 	x.conn, x.open = nil, false
+	if len(x.client.w.hosts) > 1 {
+		x.client.meta.topics = nil // as real clients do: who leads now may be another
+	}
 	if x.timer != nil {
 		x.client.w.queue.cancel(x.timer)
 		x.timer = nil

@@ -23,7 +23,8 @@ type agreed struct {
 	batches  []stored
 	hw       int64                 // the true high watermark: end of what is committed
 	shown    int64                 // the highest high watermark that a client was told
-	start    int64                 // records below it were deleted
+	start    int64                 // records below it were deleted, by some replica
+	deleted  int64                 // records below it are acknowledged as deleted
 	leaders  map[int32]*host       // by leader epoch
 	pending  map[batchKey]*content // of batches that are not committed yet
 	epoch    int32                 // partition epoch of what follows
@@ -198,6 +199,10 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 		o.w.fail("two leaders", "%s: %s and %s lead in epoch %d", of.label, was.name(), h.name(), epoch)
 		return
 	}
+	if r.LogStart() < of.deleted && !of.lenient(o.w) {
+		o.w.fail("deleted records back", "%s: %s leads with records from %d on; everything below %d was acknowledged as deleted", of.label, h.name(), r.LogStart(), of.deleted)
+		return
+	}
 	if hw := r.HighWatermark(); hw > of.hw || of.lenient(o.w) && hw != of.hw {
 		o.claim(h, of, hw)
 	}
@@ -279,6 +284,13 @@ func (o *oracle) majority(of *agreed, when string) {
 	}
 	if 2*n <= len(o.w.hosts) {
 		o.w.fail("committed missing", "%s: up to %d is committed and only %d of %d voters hold it, %s", of.label, of.hw, n, len(o.w.hosts), when)
+	}
+}
+
+// deletedRecords notes that a DeleteRecords was acknowledged: no leader shows anything below it again.
+func (o *oracle) deletedRecords(topic string, partition int32, to int64) {
+	if of := o.find(topic, partition); of != nil {
+		of.deleted = max(of.deleted, to)
 	}
 }
 

@@ -326,7 +326,7 @@ func (c *consumer) take(f *fetching, a *kmsg.FetchResponseTopicPartition) {
 		c.trouble(p, a.ErrorCode)
 		return
 	}
-	if a.HighWatermark < 0 {
+	if a.HighWatermark < 0 && len(a.RecordBatches) == 0 { // a new leader does not name it, but may serve what it knows to be below it
 		c.w.fail("protocol", "%s: %s-%d: high watermark %d in an answer without error", c.name, op.Topic, op.Partition, a.HighWatermark)
 	}
 	records, next := readRecords(c.w, c.name, op.Topic, op.Partition, f.from, a.RecordBatches)

@@ -219,7 +219,7 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}
-	boot := broker.Boot{State: state}
+	boot := broker.Boot{State: state, Clean: store.Clean()}
 	id, content, ok, err := h.snapshots.Newest()
 	if err != nil {
 		return nil, broker.Boot{}, err

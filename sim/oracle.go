@@ -210,7 +210,9 @@ func (o *oracle) truncated(h *host, q *logQueue, end int64) {
 // startMoved is the durable end of what was deleted.
 func (o *oracle) startMoved(h *host, q *logQueue, start int64) {
 	t := o.log(h, q.id)
-	t.start = max(t.start, start)
+	if t.start = max(t.start, start); start > t.end() { // a follower begins anew where its leader's log begins
+		t.batches, t.limbo, t.written, t.durable = nil, nil, start, start
+	}
 	t.of.start = max(t.of.start, start)
 }
 
@@ -291,7 +293,7 @@ func (o *oracle) answering(h *host, msg kmsg.Response) {
 		}
 		for j := range m.Topics[i].Partitions {
 			p := &m.Topics[i].Partitions[j]
-			if p.ErrorCode == 0 {
+			if p.ErrorCode == 0 && p.HighWatermark >= 0 {
 				o.show(h, o.partitions[core.Partition{Topic: id, Index: p.Partition}], p.HighWatermark)
 			}
 		}

@@ -245,6 +245,10 @@ func (v *verifier) read(i *inspection, broker int) {
 			v.trouble(i, a.ErrorCode)
 			return
 		}
+		if a.HighWatermark < 0 { // a new leader, which will know soon
+			v.again()
+			return
+		}
 		records, next := readRecords(v.w, v.clientBase.name, v.name(i), i.partition, i.next, a.RecordBatches)
 		v.w.note(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Fetch, Topic: v.name(i), Partition: i.partition, From: i.next,
 			Outcome: linearizability.OK, Records: records, HighWatermark: a.HighWatermark, LogStart: a.LogStartOffset}, began)

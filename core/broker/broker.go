@@ -30,6 +30,7 @@ type Config struct {
 type Boot struct {
 	State    []byte           // of the last SaveState, nil if none
 	Snapshot *quorum.Snapshot // newest of the metadata, nil if none
+	Clean    bool             // the process that used the directory last stopped cleanly: nothing that it had written is missing
 
 	ClusterID string           // of the Ready that an earlier life ended its start with, empty if there was none
 	Logs      []core.Partition // that are in the directory

@@ -14,6 +14,7 @@ import (
 // membership is this broker's standing in the cluster.
 type membership struct {
 	epoch    int64  // broker epoch of this life, -1 until registered (rule 9)
+	last     int64  // the last such epoch, 0 if there was none yet
 	joining  bool   // a registration is under way
 	retry    *timer // of a registration that failed
 	opening  int    // logs that are being opened
@@ -65,7 +66,7 @@ func (b *Broker) registration() *kmsg.BrokerRegistrationRequest {
 	r.ClusterID = b.image.ClusterID()
 	r.IncarnationID = b.cfg.Incarnation
 	r.LogDirs = [][16]byte{b.cfg.LogDir}
-	r.PreviousBrokerEpoch = -1
+	r.PreviousBrokerEpoch = b.lastEpoch()
 	if b.settings.Rack != "" {
 		rack := b.settings.Rack
 		r.Rack = &rack
@@ -81,9 +82,22 @@ func (b *Broker) registration() *kmsg.BrokerRegistrationRequest {
 	return r
 }
 
+// lastEpoch is the broker epoch up to whose end this broker has lost nothing, -1 if it cannot say (rule 9): its last one in
+// this life; else, after a clean stop, the one under which the image knows it from the life before.
+func (b *Broker) lastEpoch() int64 {
+	self := b.image.Broker(b.cfg.NodeID)
+	switch {
+	case b.membership.last > 0:
+		return b.membership.last
+	case b.boot.Clean && self != nil:
+		return self.Epoch
+	}
+	return -1
+}
+
 // joined begins the life under a broker epoch: heartbeats, a lease, and the replicas' roles.
 func (b *Broker) joined(epoch int64) {
-	b.membership.epoch = epoch
+	b.membership.epoch, b.membership.last = epoch, epoch
 	if b.soleVoter() {
 		// Nobody else can move a partition: what is decided is decided in this very process. So there is
 		// nothing that a lease would guard against.
