@@ -326,8 +326,11 @@ func (c *consumer) take(f *fetching, a *kmsg.FetchResponseTopicPartition) {
 		c.trouble(p, a.ErrorCode)
 		return
 	}
-	if a.HighWatermark < 0 && len(a.RecordBatches) == 0 { // a new leader does not name it, but may serve what it knows to be below it
+	if a.HighWatermark < 0 && len(c.w.hosts) == 1 {
 		c.w.fail("protocol", "%s: %s-%d: high watermark %d in an answer without error", c.name, op.Topic, op.Partition, a.HighWatermark)
+	}
+	if a.HighWatermark < 0 && len(a.RecordBatches) == 0 {
+		return // a new leader, which knows of something to read and did not find room for it in this answer, and no more
 	}
 	records, next := readRecords(c.w, c.name, op.Topic, op.Partition, f.from, a.RecordBatches)
 	op.Outcome, op.Records = linearizability.OK, records

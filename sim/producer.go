@@ -35,6 +35,7 @@ type line struct {
 	halted    bool        // one came back undone: wait for the rest
 	sequence  int32       // of the next batch
 	id        [16]byte    // of the topic, as last sent
+	gaveUp    bool        // in the end, a batch of an idempotent producer: nothing takes writes any more
 	overtaken bool        // a batch was acknowledged before an earlier one: that one's first try failed, and took what the broker knew with it
 }
 
@@ -356,6 +357,10 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 	err := kerr.ErrorForCode(code)
 	switch {
 	case code == kerr.OutOfOrderSequenceNumber.Code && p.plan.Idempotent:
+		if l.gaveUp {
+			p.finish(l, b)
+			return
+		}
 		if l.batches[0] == b && (l.overtaken || p.w.forgiven(l.topic, l.partition)) {
 			p.renew, p.w.reordered = true, p.w.reordered || l.overtaken // as the Java client does: a new epoch, and the batch again
 		} else if l.batches[0] == b {
@@ -386,7 +391,8 @@ func (p *producer) fallible(l *line, b *outgoing, code int16) {
 // again tries once more, now or after a pause, or gives the batch up.
 func (p *producer) again(l *line, b *outgoing, pause bool) {
 	give := !p.plan.Idempotent && (!p.plan.Retries || b.tries >= 20)
-	if give || p.stopped && p.w.excused(l.topic, l.partition) {
+	if give || p.stopped && (l.gaveUp || p.w.excused(l.topic, l.partition)) {
+		l.gaveUp = p.plan.Idempotent // what comes after it would be out of order
 		p.finish(l, b)
 		return
 	}

@@ -115,12 +115,12 @@ func (w *world) recorded(topic int) bool {
 
 // losesUnsynced says that something in the plan may take away what is not synced.
 func (p *Plan) losesUnsynced() bool {
-	if p.PowerLossAtEnd {
+	if p.PowerLossAtEnd || len(p.LostAtEnd) > 0 {
 		return true
 	}
 	for i := range p.Faults {
 		switch p.Faults[i].Kind {
-		case PowerLoss, DiskRule, BitRot:
+		case PowerLoss, Blackout, DiskRule, BitRot:
 			return true
 		}
 	}
