@@ -82,8 +82,6 @@ func place(stack []byte) string {
 	return "an unknown place"
 }
 
-var zz *world
-
 func newWorld(p *Plan, o Options) *world {
 	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics)), came: map[uint64]bool{}}
 	if o.Trace {
