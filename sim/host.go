@@ -2,6 +2,8 @@ package sim
 
 import (
 	"encoding/binary"
+	"fmt"
+	"strings"
 
 	"lockstep/core"
 	"lockstep/core/broker"
@@ -39,6 +41,7 @@ type host struct {
 	restart *event
 
 	store     *segment.Store
+	cluster   string // that the data directory is known to belong to
 	core      *broker.Broker
 	out       broker.Effects
 	tick      *event
@@ -207,10 +210,8 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}
-	if store.Meta() == nil {
-		if err := store.SaveMeta([]byte("broker " + itoa(h.index+1))); err != nil {
-			return nil, broker.Boot{}, err
-		}
+	if h.cluster, err = h.identify(store); err != nil {
+		return nil, broker.Boot{}, err
 	}
 	if h.snapshots, err = snapshot.Open(fs); err != nil {
 		return nil, broker.Boot{}, err
@@ -219,7 +220,10 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}
-	boot := broker.Boot{State: state, Clean: store.Clean()}
+	boot := broker.Boot{State: state, Clean: store.Clean(), ClusterID: h.cluster}
+	for _, f := range store.Found() {
+		boot.Logs = append(boot.Logs, f.Partition)
+	}
 	id, content, ok, err := h.snapshots.Newest()
 	if err != nil {
 		return nil, broker.Boot{}, err
@@ -231,6 +235,32 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 		h.w.event(h.lane, "log", line)
 	}
 	return store, boot, nil
+}
+
+// identify reads whose data directory it is, and of which cluster, empty if that is not known yet.
+func (h *host) identify(store *segment.Store) (cluster string, err error) {
+	if store.Meta() == nil {
+		return "", store.SaveMeta([]byte(h.name()))
+	}
+	owner, cluster, _ := strings.Cut(string(store.Meta()), " ")
+	if owner != h.name() {
+		err = fmt.Errorf("the directory belongs to %q", owner)
+	}
+	return cluster, err
+}
+
+// becameReady notes of which cluster the data directory is.
+func (h *host) becameReady(cluster string) {
+	h.ready, h.serving = true, true
+	h.w.event(h.lane, "ready", "")
+	if h.cluster == "" {
+		h.cluster = cluster
+		h.do(func() {
+			if err := h.store.SaveMeta([]byte(h.name() + " " + cluster)); err != nil {
+				h.w.event(h.lane, "log", "noting the cluster: "+err.Error())
+			}
+		})
+	}
 }
 
 func (h *host) newBroker(boot broker.Boot) *broker.Broker {
@@ -316,8 +346,7 @@ func (h *host) carry(e broker.Effect) {
 			h.closeConn(hc)
 		}
 	case broker.Ready:
-		h.ready, h.serving = true, true
-		h.w.event(h.lane, "ready", "")
+		h.becameReady(e.ClusterID)
 	case broker.Stop:
 		h.stop(e.Err)
 	case broker.Log:

@@ -88,7 +88,6 @@ func newWorld(p *Plan, o Options) *world {
 		w.trace = &Trace{}
 	}
 	w.stats.init()
-	zz = w
 	w.oracle.init(w)
 	w.net = network{w: w, plan: p.Net, dials: make([]uint64, len(p.Clients)+2), clogs: make([]Time, len(p.Clients)+2), peers: make([]uint64, len(p.Brokers))}
 	for range len(p.Brokers) + len(p.Clients) + 1 {
