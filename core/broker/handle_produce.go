@@ -105,6 +105,11 @@ func refuseProduce(out *kmsg.ProduceResponseTopicPartition, code int16, msg stri
 func fillProduced(out *kmsg.ProduceResponseTopicPartition, r *replica.Produced) {
 	if r.Code != errNone {
 		refuseProduce(out, r.Code, r.Message)
+		if r.BadRecord >= 0 { // KIP-467
+			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+			e.RelativeOffset, e.ErrorMessage = r.BadRecord, &r.Message
+			out.ErrorRecords = append(out.ErrorRecords, e)
+		}
 		return
 	}
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = r.BaseOffset, r.AppendTime, r.LogStart

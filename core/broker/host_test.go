@@ -35,6 +35,7 @@ type host struct {
 	syncTime time.Duration // in a network: from Written to Durable
 	holdOpen bool          // do not answer OpenLog
 	noRoom   bool          // answer it so
+	compacts []Compact     // asked for; the test answers
 }
 
 type memLog struct {
@@ -126,6 +127,8 @@ func (h *host) do(e Effect) {
 	case DeleteLog:
 		delete(h.logs, e.Log)
 		h.tell(LogDeleted{Log: e.Log})
+	case Compact:
+		h.compacts = append(h.compacts, e)
 	case ReadLog:
 		h.tell(LogRead{Token: e.Token, Batches: h.logs[e.Log].batches})
 	case LookupTime:

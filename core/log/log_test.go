@@ -93,3 +93,14 @@ func TestBytesBetweenIsExactForTheLastAppendsAndNearForTheRest(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(l.sizes.marks), maxSizeMarks)
 }
+
+// Above a gap an epoch may have begun anywhere in it. Whoever departed there must be told so, or it keeps what nobody committed.
+func TestAnEpochAboveAGapBeginsWithTheGap(t *testing.T) {
+	l := New(State{})
+	l.Append(batch(t, 0, 4, 1, 10), 0)
+	require.True(t, l.Append(batch(t, 20, 5, 1, 10), 0))
+	require.Equal(t, []EpochStart{{4, 0}, {5, 1}}, l.Epochs().List())
+	_, end, ok := l.EndOffsetFor(4)
+	require.True(t, ok)
+	require.EqualValues(t, 1, end, "a replica that ends at 10 in epoch 4 departs from this log")
+}

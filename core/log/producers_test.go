@@ -67,6 +67,14 @@ func TestDuplicatesAreToldOverFiveBatches(t *testing.T) {
 	}
 }
 
+func TestIDsAscend(t *testing.T) {
+	var none *Producers
+	require.Empty(t, none.IDs())
+	p := NewProducers(0)
+	appendAll(p, header(0, 7, 0, 0, 1), header(1, 3, 0, 0, 1), header(2, 7, 0, 1, 1), header(3, 5, 0, 0, 1))
+	require.Equal(t, []int64{3, 5, 7}, p.IDs())
+}
+
 func TestSequenceWraps(t *testing.T) {
 	p := NewProducers(0)
 	appendAll(p, header(0, 7, 0, math.MaxInt32-2, 3))

@@ -1,0 +1,42 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A follower copies what compaction has left of its leader's log, gaps and all, tells its own log so, and a replica that departed in
+// the gap is cut back to where it begins.
+func TestAFollowerCopiesGaps(t *testing.T) {
+	c := cluster(t, 3)
+	leader, copied, departed := c[0], c[1], c[2]
+	for i, v := range []string{"a", "b", "c"} {
+		leader.produce(1, Waiter(i), -1, -1, -1, v)
+	}
+	leader.settle()
+	departed.catchUp(leader, 1)
+	departed.leadAndWrite(2, "never", "committed") // offsets 3 and 4, in epoch 2
+	leader.leadAndWrite(3, "x", "y", "z", "last")  // 3 to 6
+	leader.batches = slices.Delete(leader.batches, 2, 6)
+
+	copied.apply(state(3, leader.id, 3, 3, 1, 2, 3))
+	copied.settle()
+	gap := false
+	for copied.end() < 7 {
+		ask, ok := copied.r.WantFetch(copied.now)
+		require.True(t, ok)
+		ans := leader.answer(copied, ask)
+		copied.r.Fetched(copied.now, 1_700_000_000_000, ask, ans, &copied.out)
+		gap = gap || copied.out.Gap
+		copied.carryOut()
+		copied.settle()
+	}
+	require.True(t, gap)
+	require.Equal(t, []string{"0=a", "1=b", "6=last"}, copied.values())
+
+	copied.leadAndWrite(4, "more")
+	require.Positive(t, departed.catchUp(copied, 4))
+	require.Equal(t, copied.values(), departed.values(), "nothing that was never committed stays")
+}
