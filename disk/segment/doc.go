@@ -14,6 +14,7 @@
 //	  OFFSET.log             batches from the offset on, exactly as sent
 //	  OFFSET.index           sparse index of the segment by offset, position and time
 //	  OFFSET.snapshot        producer table as of the offset
+//	  OFFSET-OFFSET.swap     what compaction made of the segments of these offsets, not yet in their place
 //	….N.stray, ID.deleted    a log whose name another topic id took over; one being deleted
 //
 // A log without data has no segment. Small facts of all logs are in one
@@ -63,12 +64,35 @@
 // found good above the recovery point is written again, and the journal
 // replaced by a new file, before one SyncAll makes all that Open found durable.
 //
+// # Compaction
+//
+// A run (BeginCompact, Run) reads what is new since the last one and notes the last offset of each key, up to a limit, to what is too
+// young, and to the last segment, which it leaves alone; then it makes all segments below anew, the oldest first, without the
+// records that later ones supersede. Small ones are joined. A segment in which nothing changes is only read. How the new file takes the
+// place of the old ones is told in swap.go. Offsets never change. The last batches of producers that the log's table knows stay, as
+// headers if nothing else, so that the table can be rebuilt (rule 18); and a segment ends with a batch that reaches to where the
+// next one begins, so that a missing end is seen in a compacted log, too.
+//
+// The map of keys is what takes memory, 24 bytes a slot of which four in five are used. Where it gets full the run ends with that
+// record, and the next one goes on from there. Keys are held exactly up to 15 bytes, longer ones by 120 bits of SHA-256; see offsetMap
+// for why that is safe. A map of all keys as they are would be exact, but bounded by what clients send.
+//
+// A tombstone is given a delete horizon when it is first compacted (KIP-534: the batch's base timestamp, attribute bit 6), by the
+// wall clock of this replica, and goes with the first run after that. What it supersedes lies below and is gone before.
+//
+// The journal knows up to where a log is compacted. That need not be durable, but it must not be too high: a truncation lowers it in
+// the same frame. What is replaced lies wholly below the durable recovery point, so no recovery looks for it.
+//
+// No lock is held while a run reads and writes; putting a file into place excludes what deletes or cuts segments, not
+// appends and reads. If the log is cut meanwhile the run ends: what it knows of keys may be wrong.
+//
 // # What is not checked
 //
 // A batch's CRC does not cover its base offset and leader epoch. Where batches are
 // parsed they are checked to follow on one another. Spans are not parsed: the
 // bytes go to the socket unread, and CRCs are the receiver's to check.
-// Log.Verify checks all.
+// Log.Verify checks all. In a compacted log a base offset that is read wrong may pass for a gap; what
+// writes batches down again (recovery, compaction) or cuts a log there reads twice.
 //
 // # Measurements behind the constants
 //
@@ -102,4 +126,5 @@
 //	open.go      Open, OpenLog, DeleteLogs       find.go      which directory is which log
 //	recover.go   recovery; rewrite.go            journal.go   checkpoints file; facts.go its entries
 //	index.go     sparse index; scan.go parsing   files.go     bound on open files
+//	compact.go   a run; offsetmap.go, thin.go    swap.go      how its files take their place
 package segment
