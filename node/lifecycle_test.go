@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	gometrics "runtime/metrics"
 	"strings"
 	"testing"
 	"time"
@@ -203,8 +205,27 @@ func TestAdvertisedAddress(t *testing.T) {
 	require.Equal(t, []any{host, uint16(9092)}, []any{e.Host, e.Port})
 }
 
+// TestCollectorsPace: a small heap is not collected all the time, and a heap that grew is no more than about doubled.
 func TestCollectorsPace(t *testing.T) {
-	require.Equal(t, 1600, gcPercent(0))
-	require.Equal(t, 100, gcPercent(1<<30))
-	require.Equal(t, 400, gcPercent(8<<20))
+	t.Setenv("GOGC", "")
+	pace := paceCollector()
+	runtime.GC()
+	live, goal := heap()
+	require.GreaterOrEqual(t, goal, live+heapFloor)
+	burst := make([]byte, 64<<20)
+	runtime.GC()
+	live, goal = heap()
+	require.GreaterOrEqual(t, live, uint64(heapFloor+64<<20))
+	require.Less(t, goal, 3*live)
+	runtime.KeepAlive(burst)
+	runtime.KeepAlive(pace)
+	t.Setenv("GOGC", "50")
+	require.Nil(t, paceCollector())
+}
+
+// heap returns what is in use and how much may be before the next collection.
+func heap() (live, goal uint64) {
+	s := []gometrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/goal:bytes"}}
+	gometrics.Read(s)
+	return s[0].Value.Uint64(), s[1].Value.Uint64()
 }

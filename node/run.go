@@ -2,11 +2,9 @@ package node
 
 import (
 	"context"
-	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	gometrics "runtime/metrics"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -25,7 +23,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	go paceCollector(n.Done())
+	pace := paceCollector()
+	defer runtime.KeepAlive(pace)
 	select {
 	case <-n.Done():
 		return n.Err()
@@ -49,31 +48,12 @@ func Run(ctx context.Context, cfg Config) error {
 // and the pools of request memory emptied with it.
 const heapFloor = 32 << 20
 
-// paceCollector keeps the collector at that pace while the heap is small.
-// Whoever sets GOGC has his way.
-func paceCollector(done <-chan struct{}) {
+// paceCollector keeps the collector at that pace while the heap is small, as long as what it returns is reachable. It is
+// memory that is never touched, so that none of it is resident, but counts for the collector's goal. A higher GOGC would
+// do the same to an idle heap, and let one that grows at once become many times as large before it is collected.
+func paceCollector() []byte {
 	if os.Getenv("GOGC") != "" {
-		return
+		return nil // who sets it has his way
 	}
-	live := []gometrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	percent := 0
-	for t := time.NewTicker(10 * time.Second); ; {
-		gometrics.Read(live)
-		if p := gcPercent(live[0].Value.Uint64()); p != percent {
-			percent = p
-			debug.SetGCPercent(p)
-		}
-		select {
-		case <-done:
-			t.Stop()
-			return
-		case <-t.C:
-		}
-	}
-}
-
-// gcPercent is the GOGC at which heapFloor is allocated between collections,
-// for a heap of which live bytes are in use. It is never below Go's default.
-func gcPercent(live uint64) int {
-	return max(100, int(math.Round(heapFloor/float64(max(live, 2<<20))*100)))
+	return make([]byte, heapFloor)
 }
