@@ -1,8 +1,11 @@
 package broker
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"slices"
 	"testing"
 
 	"lockstep/core"
@@ -142,6 +145,24 @@ func TestAppendFailureIsAnErrorAndCostsNoOffset(t *testing.T) {
 	p = produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), batch("c")))
 	require.Zero(t, p.ErrorCode)
 	require.Equal(t, int64(1), p.BaseOffset)
+}
+
+// TestTransactionalBatchesAreRefused: nobody would end their transaction.
+func TestTransactionalBatchesAreRefused(t *testing.T) {
+	h := newHost(t, nil)
+	createTopic(h, "orders", 1)
+	raw := slices.Clone(batch("a").Batch.Bytes())
+	raw[22] |= byte(record.AttributeTransactional)
+	for i := 43; i < 57; i++ { // producer 0, epoch 0, sequence 0
+		raw[i] = 0
+	}
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	checked := record.Check(raw, nil, record.Limits{})
+	require.NoError(t, checked.Err)
+	require.Equal(t, errInvalidTxnState, produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), checked)).ErrorCode)
+	p := produced(ask[*kmsg.ProduceResponse](h, produceRequest("orders", 0, -1), batch("b")))
+	require.Zero(t, p.ErrorCode)
+	require.Zero(t, p.BaseOffset)
 }
 
 func TestAcksZeroGetsNoAnswer(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 	errInvalidRequest            int16 = 42
 	errInvalidPartitions         int16 = 37
 	errInvalidConfig             int16 = 40
+	errInvalidTxnState           int16 = 48
 	errStorage                   int16 = 56
 	errFetchSessionIDNotFound    int16 = 70
 	errInvalidFetchSessionEpoch  int16 = 71

@@ -81,6 +81,11 @@ func (b *Broker) producePartition(p *pendingProduce, t *kmsg.ProduceRequestTopic
 		refuseProduce(out, code, "")
 		return
 	}
+	if c.Err == nil && c.Batch.Transactional() {
+		// Nobody would ever end its transaction, and cleaning waits for the end (rule 19).
+		refuseProduce(out, errInvalidTxnState, "there are no transactions")
+		return
+	}
 	b.waiters++
 	w := b.waiters
 	res, pending := part.replica.Produce(b.now, p.q.Wall, c, p.acks, w, &b.rout)
