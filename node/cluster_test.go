@@ -26,7 +26,7 @@ func freePorts(t *testing.T, n int) []int {
 }
 
 // startCluster starts n brokers that are all voters.
-func startCluster(t *testing.T, n int) []*Node {
+func startCluster(t *testing.T, n int, more ...string) []*Node {
 	ports := freePorts(t, n)
 	var voters []string
 	for i, p := range ports {
@@ -34,7 +34,8 @@ func startCluster(t *testing.T, n int) []*Node {
 	}
 	var nodes []*Node
 	for i, p := range ports {
-		settings := settingsFor(t.TempDir(), "node.id", fmt.Sprint(i+1), "controller.quorum.voters", strings.Join(voters, ","))
+		more := append([]string{"node.id", fmt.Sprint(i + 1), "controller.quorum.voters", strings.Join(voters, ",")}, more...)
+		settings := settingsFor(t.TempDir(), more...)
 		node, err := Start(Config{Settings: settings, PeerListen: fmt.Sprintf("127.0.0.1:%d", p), Log: quiet})
 		require.NoError(t, err)
 		t.Cleanup(node.Kill)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/compress"
+	"lockstep/core/record"
+
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -148,6 +151,83 @@ func TestOffsetsTopicIsCompacted(t *testing.T) {
 				return ok && o.At == commits
 			}, 20*time.Second, 10*time.Millisecond, "the offset of group %s is lost", group)
 		}
+	}
+}
+
+// TestCompactedClusterCatchesUp: a replica that was away copies what compaction has left, gaps and all, and has every last value
+// when it leads.
+func TestCompactedClusterCatchesUp(t *testing.T) {
+	nodes := startCluster(t, 3, quickCleaner...)
+	var seeds []string
+	for _, n := range nodes {
+		seeds = append(seeds, n.Addr().String())
+	}
+	c := clientOf(t, nodes[0], kgo.RequiredAcks(kgo.AllISRAcks()), kgo.SeedBrokers(seeds...), kgo.MetadataMinAge(20*time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	policy, segment, insync := "compact", "20000", "1"
+	_, err := kadm.NewClient(c).CreateTopic(ctx, 1, 3, map[string]*string{"cleanup.policy": &policy, "segment.bytes": &segment,
+		"min.insync.replicas": &insync}, "table")
+	require.NoError(t, err)
+	want := map[string]string{}
+	write := func(n int) {
+		for range n {
+			key, value := fmt.Sprint("key", len(want)%40), fmt.Sprint(rand.Int64(), strings.Repeat(".", 900))
+			if len(want) >= 40 {
+				key = fmt.Sprint("key", rand.IntN(40))
+			}
+			require.NoError(t, c.ProduceSync(ctx, &kgo.Record{Topic: "table", Key: []byte(key), Value: []byte(value)}).FirstErr())
+			want[key] = value
+		}
+	}
+	size := func(n *Node) int64 {
+		for _, id := range n.storage.logs() {
+			if l := n.store.Log(id); l != nil && l.Topic() == "table" {
+				return l.Size()
+			}
+		}
+		return 0
+	}
+	write(60)
+	nodes[2].Kill()
+	for written := 60; written < 400 || size(nodes[0]) > 80_000; written += 20 {
+		write(20)
+		require.NoError(t, ctx.Err(), "nothing is compacted")
+	}
+	back, err := Start(nodes[2].cfg)
+	require.NoError(t, err)
+	t.Cleanup(back.Kill)
+	adm := kadm.NewClient(c)
+	inSync := func(n int) func() bool {
+		return func() bool {
+			topics, err := adm.ListTopics(ctx, "table")
+			return err == nil && len(topics["table"].Partitions[0].ISR) == n
+		}
+	}
+	require.Eventually(t, inSync(3), 60*time.Second, 20*time.Millisecond, "the replica does not come back")
+	write(20)
+	nodes[0].Kill()
+	nodes[1].Kill() // no quorum any more: what is read is read from the files
+	for _, id := range back.storage.logs() {
+		l := back.store.Log(id)
+		if l == nil || l.Topic() != "table" {
+			continue
+		}
+		got := map[string]string{}
+		at, end := l.Bounds()
+		for at < end {
+			batches, err := l.ReadBatches(at, end, 1<<20)
+			require.NoError(t, err)
+			for _, b := range batches {
+				for r, err := range b.Records(compress.Codecs{}, record.Limits{}) {
+					require.NoError(t, err)
+					got[string(r.Key)] = string(r.Value)
+				}
+				at = b.NextOffset()
+			}
+		}
+		require.Equal(t, want, got)
+		require.NoError(t, l.Verify())
 	}
 }
 

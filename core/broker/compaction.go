@@ -1,7 +1,5 @@
 package broker
 
-import "lockstep/core/replica"
-
 // compactAll asks every log whose topic is compacted to do so, if it is time for it, and comes again after log.cleaner.backoff.ms.
 func (b *Broker) compactAll() {
 	b.compaction = b.timers.set(b.now.Add(b.settings.CleanerBackoff), b.compactAll)
@@ -14,13 +12,16 @@ func (b *Broker) compactAll() {
 
 // compact asks one log, unless it is still at it.
 func (b *Broker) compact(p *partition) {
-	limit := p.replica.RetainLimit() // rule 19
-	if !b.settings.CleanerEnable || !p.config.Compact || p.compacting || p.replica.Role() == replica.Failed || limit <= p.replica.LogStart() {
+	if !b.settings.CleanerEnable || !p.config.Compact || p.compacting {
+		return
+	}
+	limit, producers, ok := p.replica.CompactLimit() // rule 19
+	if !ok {
 		return
 	}
 	p.compacting = true
 	b.out.Add(Compact{
-		Log: p.id, Limit: limit, Wall: b.wall, Producers: p.replica.Log().Producers().IDs(),
+		Log: p.id, Limit: limit, Wall: b.wall, Producers: producers,
 		Buffer: b.settings.CleanerBufferBytes / int64(b.settings.CleanerThreads), BytesPerSecond: b.settings.CleanerBytesPerSecond,
 	})
 }

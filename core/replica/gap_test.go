@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -40,3 +41,34 @@ func TestAFollowerCopiesGaps(t *testing.T) {
 	require.Positive(t, departed.catchUp(copied, 4))
 	require.Equal(t, copied.values(), departed.values(), "nothing that was never committed stays")
 }
+
+// What is compacted ends at the high watermark, and nothing is while the table of producers is rebuilt.
+func TestCompactLimit(t *testing.T) {
+	c := cluster(t, 3)
+	leader := c[0]
+	_, _, ok := leader.r.CompactLimit()
+	require.False(t, ok, "there is nothing")
+	leader.produce(-1, 1, 8, 0, 0, "a")
+	leader.settle()
+	_, _, ok = leader.r.CompactLimit()
+	require.False(t, ok, "nothing is committed")
+	for _, f := range c[1:] {
+		f.fetch(leader)
+		f.fetch(leader)
+	}
+	leader.produce(-1, 2, 5, 0, 0, "b")
+	leader.settle()
+	limit, producers, ok := leader.r.CompactLimit()
+	require.True(t, ok)
+	require.EqualValues(t, 1, limit)
+	require.Equal(t, []int64{5, 8}, producers)
+	leader.r.rebuilding = true
+	_, _, ok = leader.r.CompactLimit()
+	require.False(t, ok)
+	leader.r.rebuilding = false
+	leader.r.Fail(leader.now, errNoDisk, &leader.out)
+	_, _, ok = leader.r.CompactLimit()
+	require.False(t, ok)
+}
+
+var errNoDisk = errors.New("no disk")

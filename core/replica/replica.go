@@ -270,6 +270,16 @@ func (r *Replica) ProducerSnapshot() (offset int64, snapshot []byte) {
 // RetainLimit is the offset that no deletion may reach: the last stable offset, never beyond the high watermark (rule 19).
 func (r *Replica) RetainLimit() int64 { return r.LastStable() }
 
+// CompactLimit is the offset that no compaction may reach, as RetainLimit, and the producers whose last batches must stay; not ok
+// while the log is not settled, or the table of producers is being rebuilt from the very batches.
+func (r *Replica) CompactLimit() (limit int64, producers []int64, ok bool) {
+	limit = r.RetainLimit()
+	if !r.settled() || r.rebuilding || limit <= r.log.Start() {
+		return 0, nil, false
+	}
+	return limit, r.log.Producers().IDs(), true
+}
+
 // Role returns what the replica is.
 func (r *Replica) Role() Role { return r.role }
 

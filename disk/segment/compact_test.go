@@ -122,21 +122,21 @@ func (w *keyedWorld) keys() (list []string) {
 
 // TestDieInEveryCallOfACompaction dies at every disk call, of one that merges segments, in each way.
 func TestDieInEveryCallOfACompaction(t *testing.T) {
-	for round, how := range []simdisk.Effect{simdisk.Crash, simdisk.PowerCut, simdisk.PowerCut} {
+	for round, how := range []simdisk.Effect{simdisk.Crash, simdisk.PowerCut, simdisk.PowerCut, simdisk.PowerCut, simdisk.PowerCut} {
 		calls := 0
 		for fired := true; fired; calls++ {
-			d := simdisk.New(uint64(3*calls+round), simdisk.Options{})
+			d := simdisk.New(uint64(5*calls+round), simdisk.Options{})
 			w := newKeyedWorld(named{t, fmt.Sprintf("%v in call %d, round %d", how, calls+1, round)}, d)
 			w.boot(d.Mount())
 			for i := range 6 {
 				w.append(put{producer: int64(1 + i%2), records: []keyed{padded(fmt.Sprintf("k%d", i%5), ""), padded(fmt.Sprintf("k%d", i%3), ""), tombstone("gone")}})
 			}
 			w.commit()
-			d.AddRule(simdisk.Rule{Op: simdisk.OpAll, Nth: calls + 1, Effect: how, Seed: uint64(3*calls + round)})
-			w.compact(w.durable, 0)
-			w.append(put{records: []keyed{padded("k1", "")}})
+			w.compact(w.durable, 0) // now there are small segments, which the next one joins
+			w.append(put{records: []keyed{padded("k1", ""), padded("k4", "")}}, put{records: []keyed{padded("k1", ""), padded("k4", "")}})
 			w.commit()
 			w.wall += 100_000
+			d.AddRule(simdisk.Rule{Op: simdisk.OpAll, Nth: calls + 1, Effect: how, Seed: uint64(5*calls + round)})
 			w.compact(w.durable, 0)
 			fired = d.Stats().Fired[how] > 0
 			w.crash(round%2 == 1, simdisk.Rule{})
