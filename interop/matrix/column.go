@@ -81,7 +81,9 @@ func (c *column) start(addr string) (err error) {
 		return err
 	}
 	r, err := c.do(agent.Request{Op: "hello"})
-	c.version = r.Client
+	if c.version == "" { // an application of a framework says its own
+		c.version = r.Client
+	}
 	return err
 }
 
