@@ -149,6 +149,30 @@ func TestDieInEveryCallOfACompaction(t *testing.T) {
 	}
 }
 
+// TestPowerCutsAtEachStepOfASwap loses each time another part of what the directory was told.
+func TestPowerCutsAtEachStepOfASwap(t *testing.T) {
+	fired := 0
+	for step := 1; step <= 12; step++ {
+		for seed := range uint64(25) {
+			d := simdisk.New(seed, simdisk.Options{})
+			w := newKeyedWorld(named{t, fmt.Sprintf("sync %d of the directory, seed %d", step, seed)}, d)
+			w.boot(d.Mount())
+			for i := range 5 {
+				w.append(put{records: []keyed{padded(fmt.Sprintf("k%d", i%4), ""), padded(fmt.Sprintf("k%d", i%3), "")}})
+			}
+			w.commit()
+			w.compact(w.durable, 0)
+			w.append(put{records: []keyed{padded("k0", ""), padded("k1", "")}}, put{records: []keyed{padded("k2", "")}})
+			w.commit()
+			d.AddRule(simdisk.Rule{Op: simdisk.OpSyncDir, Nth: step, Effect: simdisk.PowerCut, Seed: seed})
+			w.compact(w.durable, 0)
+			fired += int(d.Stats().Fired[simdisk.PowerCut])
+			w.restart()
+		}
+	}
+	require.Greater(t, fired, 90)
+}
+
 func TestCompactKeepsTheLastOfEachKey(t *testing.T) {
 	w := quietWorld(t)
 	w.one(value("a", "1"), value("b", "1"), value("a", "2"), tombstone("c"), value("c", "1"))
