@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"lockstep/compress"
 	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/core/config"
@@ -206,7 +207,7 @@ func (h *host) boot() {
 // open is what a process does before its broker lives.
 func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	store, err := segment.Open(fs, segment.Options{MaxOpenFiles: h.plan.MaxOpenFiles, SyncAllAbove: h.plan.SyncAllAbove,
-		Decompressor: &h.w.codecs})
+		Decompressor: &h.w.codecs, Compressor: compress.Codecs{}})
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}

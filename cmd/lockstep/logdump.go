@@ -173,7 +173,7 @@ func (d *dumper) checkpoints(path string) error {
 	}
 	facts, damage := segment.ReadCheckpoints(b)
 	for _, f := range facts {
-		err := d.line(f, "%s recovery point %d start %d high watermark %d epochs %v", f.Partition, f.RecoveryPoint, f.Start, f.HighWatermark, f.Epochs)
+		err := d.line(f, "%s recovery point %d start %d high watermark %d epochs %v compacted below %d", f.Partition, f.RecoveryPoint, f.Start, f.HighWatermark, f.Epochs, f.Compacted)
 		if err != nil {
 			return err
 		}

@@ -58,6 +58,9 @@ type Compaction struct {
 
 	stats CompactStats
 	owed  int // bytes that Pace has not heard of
+
+	thinner record.Thinner // what segments are made with, one after another
+	buf     []byte
 }
 
 // recent are the last batches of a producer, as many as its table remembers.

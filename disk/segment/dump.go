@@ -81,6 +81,7 @@ type LogFacts struct {
 	Start         int64
 	HighWatermark int64
 	Epochs        []log.EpochStart
+	Compacted     int64 // compacted below this offset
 }
 
 // ReadCheckpoints decodes a checkpoints file, in the order of the logs. It returns what comes before damage, which is ErrCorrupt.
@@ -90,7 +91,7 @@ func ReadCheckpoints(b []byte) ([]LogFacts, error) {
 	var list []LogFacts
 	for _, id := range j.ids() {
 		f := c.facts[id]
-		list = append(list, LogFacts{id, f.recovery.off, f.start, f.highWatermark, f.epochs})
+		list = append(list, LogFacts{id, f.recovery.off, f.start, f.highWatermark, f.epochs, f.cleaned})
 	}
 	return list, c.damage
 }

@@ -16,7 +16,6 @@ type thinning struct {
 	c       *Compaction
 	from    int // segments of the run
 	to      int
-	thinner record.Thinner
 	horizon int64 // until when tombstones stay that are compacted for the first time
 
 	file    disk.File // nil as long as nothing differs from the only segment of the group
@@ -42,7 +41,8 @@ const (
 // rewriteGroup makes one segment of the segments [i, j), and puts it into their place.
 func (c *Compaction) rewriteGroup(i, j int) error {
 	t := &thinning{c: c, from: i, to: j, horizon: int64(c.opts.Wall) + c.cfg.DeleteRetention.Milliseconds()}
-	t.thinner = record.Thinner{Decompressor: c.l.store.opts.Decompressor, Compressor: c.l.store.opts.Compressor}
+	c.thinner.Decompressor, c.thinner.Compressor = c.l.store.opts.Decompressor, c.l.store.opts.Compressor
+	t.buf = c.buf[:0]
 	t.seg = c.l.newSegment(c.segs[i].base)
 	t.seg.checked, t.next = true, t.seg.base
 	t.name = swapName(t.seg.base, c.ends[j-1])
@@ -54,6 +54,7 @@ func (c *Compaction) rewriteGroup(i, j int) error {
 		err = c.l.swapIn(t)
 	}
 	t.file.Close()
+	c.buf = t.buf
 	if err != nil && t.seg.swap == "" {
 		c.l.removeTmp(t.name + tmpSuffix)
 	}
@@ -94,7 +95,7 @@ func (t *thinning) take(s *scanner, b record.Batch) error {
 		horizon = 0 // part of it is not compacted yet
 	}
 	gone := b.HasDeleteHorizon() && int64(c.opts.Wall) > b.BaseTimestamp()
-	left, err := t.thinner.Thin(b, horizon, func(r record.Brief) bool {
+	left, err := c.thinner.Thin(b, horizon, func(r record.Brief) bool {
 		switch {
 		case r.Offset >= c.end || r.Key == nil:
 			return true
