@@ -300,7 +300,7 @@ func (c *cluster) state(p core.Partition) string {
 	if len(st.ELR) > 0 {
 		s += fmt.Sprintf(" elr %v", st.ELR)
 	}
-	if len(st.LastELR) > 0 {
+	if len(st.LastELR) > 0 && !slices.Contains(st.ELR, st.LastELR[0]) { // of somebody eligible it does not matter
 		s += fmt.Sprintf(" last %v", st.LastELR)
 	}
 	if st.Recovering {

@@ -79,8 +79,8 @@ func (c *Controller) chooseLeader(p *Partition, s *partitionState, ch choice, t 
 	// From here on acknowledged records may be lost.
 	why := ""
 	switch {
-	case len(s.isr) == 0 && len(p.ELR) == 0 && len(p.LastELR) == 1 && can(p.LastELR[0]) && !ch.taking:
-		s.leader, why = p.LastELR[0], "it was the last in sync, and stopped uncleanly without syncing what it acknowledged"
+	case len(p.ELR) == 0 && len(p.LastELR) > 0 && can(p.LastELR[0]) && !ch.taking:
+		s.leader, why = p.LastELR[0], "it led last, and all who were in sync stopped uncleanly without syncing what they acknowledged"
 	case ch.unclean || t.UncleanElection:
 		s.leader, why = first(p.Replicas, can), "unclean.leader.election.enable, or an operator's request, allows it"
 	}
@@ -102,8 +102,12 @@ func (c *Controller) rememberEligible(p *Partition, s *partitionState, ch choice
 			s.elr = append(s.elr, n)
 		}
 	}
-	for _, n := range union(union(p.LastELR, p.ELR), p.ISR) {
-		if !out(n) && !slices.Contains(s.elr, n) && !(ch.wiped && n == ch.without) {
+	last := p.LastELR
+	if len(s.isr) == 0 && p.Leader != NoLeader {
+		last = []int32{p.Leader} // as in Kafka, who led last may lead again when nobody is eligible any more
+	}
+	for _, n := range last {
+		if !out(n) && !(ch.wiped && n == ch.without) {
 			s.lastELR = append(s.lastELR, n)
 		}
 	}

@@ -148,6 +148,24 @@ func TestLastKnownReplicaLeadsLoudly(t *testing.T) {
 	require.Equal(t, "leader 1 isr [1]", c.state(p))
 }
 
+// All replicas, unsynced, come back after unclean stops, one after another: who led last leads again, and not before.
+func TestLastLeaderLeadsLoudlyWhenAllStoppedUncleanly(t *testing.T) {
+	c := threeBrokers(t)
+	p := c.create("t", assigned([]int32{1, 2}), configured("flush.messages", "1000"), configured("min.insync.replicas", "2"))
+	c.live(3*time.Second, 1, 3)
+	require.Equal(t, "leader 1 isr [1] elr [2]", c.state(p))
+	c.live(3*time.Second, 3)
+	c.register(registrationOf(2, 2))
+	c.heartbeat(2)
+	c.register(registrationOf(1, 2))
+	require.Equal(t, "leader -1 isr [] last [1]", c.state(p))
+	c.heartbeat(2)
+	require.Equal(t, "leader -1 isr [] last [1]", c.state(p), "it led earlier than 1, and may hold less")
+	c.heartbeat(1)
+	require.Equal(t, "leader 1 isr [1] recovering", c.state(p))
+	require.True(t, c.logged(levelError, "UNCLEAN LEADER ELECTION: acknowledged records may be lost"))
+}
+
 // A broker whose disk was replaced holds nothing, whatever its stop was.
 func TestWipedDiskIsEligibleForNothing(t *testing.T) {
 	c := threeBrokers(t)
