@@ -299,9 +299,10 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	if out.Truncate.Set {
 		b.out.Add(Truncate{Log: p.id, To: out.Truncate.Offset})
 	}
-	if out.SetStart.Set {
-		b.saveProducers(p)
-		b.out.Add(SetStart{Log: p.id, Start: out.SetStart.Offset})
+	// The producer table already counts what is to be appended, so that goes first where the start moves with it: a
+	// follower hears of both in one answer.
+	if out.SetStart.Set && len(out.Append) == 0 {
+		b.moveStart(p, out.SetStart.Offset)
 	}
 	if out.SaveEpochs {
 		b.out.Add(SaveEpochs{Log: p.id, Epochs: out.Epochs})
@@ -315,6 +316,9 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	} else if out.Sync {
 		b.out.Add(SyncLog{Log: p.id})
 	}
+	if out.SetStart.Set && len(out.Append) > 0 {
+		b.moveStart(p, out.SetStart.Offset)
+	}
 	if out.ReadLog.Set {
 		b.out.Add(ReadLog{Token: b.ask(func(in Input) {
 			read := in.(LogRead)
@@ -324,6 +328,12 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 			}
 		}), Log: p.id, From: out.ReadLog.Offset, Limit: p.replica.LogEnd(), MaxBytes: 1 << 20})
 	}
+}
+
+// moveStart deletes a log's records below start, and keeps what they say of producers.
+func (b *Broker) moveStart(p *partition, start int64) {
+	b.saveProducers(p)
+	b.out.Add(SetStart{Log: p.id, Start: start})
 }
 
 // local returns the replica of a log that an input speaks of; nil if it is gone meanwhile.

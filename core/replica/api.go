@@ -140,7 +140,8 @@ type Line struct {
 	Attrs []any
 }
 
-// Out collects what one call wants done. What concerns the log is carried out in the order of the fields.
+// Out collects what one call wants done. What concerns the log is carried out in the order of the fields; only that SetStart
+// comes after Append where there is one, so that the producer table, which counts it already, can be stored in between.
 type Out struct {
 	Truncate   Value            // cut the log here; answer with Truncated
 	SetStart   Value            // make this the log's first offset; beyond the log end: the log becomes empty and begins there. Answer with StartMoved
