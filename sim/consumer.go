@@ -24,6 +24,7 @@ type position struct {
 	assigned  int64 // goes up when the consumer goes elsewhere
 	wants     int64 // special timestamp to ask for where next is -1: -1 the end, -2 the start
 	sent      int64 // next as the session knows it, -1 if the session has none
+	at        int   // the broker whose session it is in
 }
 
 // session is an incremental fetch session with one broker (KIP-227).
@@ -196,6 +197,12 @@ func (c *consumer) trouble(p *position, code int16) {
 // fetch sends one fetch for everything that a broker leads.
 func (c *consumer) fetch(broker int) {
 	s := &c.sessions[broker]
+	for _, p := range c.parts { // who is led elsewhere now leaves the session, and with it this client does
+		if p.sent >= 0 && p.at == broker && c.leader(c.topicName(p), p.partition) != broker {
+			c.forget(broker)
+			break
+		}
+	}
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(c.plan.MaxWait.Milliseconds())
@@ -212,10 +219,10 @@ func (c *consumer) fetch(broker int) {
 			continue
 		}
 		asked = append(asked, fetching{p, p.next, c.w.now, c.topicID(name)})
-		if incremental && p.sent == p.next {
+		if incremental && p.sent == p.next && p.at == broker {
 			continue
 		}
-		p.sent = p.next
+		p.sent, p.at = p.next, broker
 		putFetch(req, name, c.topicID(name), p, c.plan.PartitionBytes)
 	}
 	if len(asked) == 0 {

@@ -308,6 +308,7 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 	case broker.ResetLog:
 		q.reset(h, e)
 	case broker.SetStart:
+		h.w.oracle.movingStart(h, q, e.Start)
 		if start, err := q.log.SetStart(e.Start); err != nil {
 			q.failed(h, e, err)
 		} else {
@@ -354,6 +355,7 @@ func (q *logQueue) compact(h *host, e broker.Compact) {
 }
 
 func (q *logQueue) truncate(h *host, e broker.Truncate) {
+	h.w.oracle.truncating(h, q, e.To)
 	end, err := q.log.Truncate(e.To)
 	if err != nil {
 		q.failed(h, e, err)
@@ -368,6 +370,7 @@ func (q *logQueue) truncate(h *host, e broker.Truncate) {
 
 // reset empties a log, which begins and ends at e.Start then.
 func (q *logQueue) reset(h *host, e broker.ResetLog) {
+	h.w.oracle.restarting(h, q, e.Start)
 	first, end := q.log.Bounds()
 	var err error
 	if e.Start <= end {

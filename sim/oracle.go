@@ -49,6 +49,7 @@ type truth struct {
 	written int64    // end of what is surely in the page cache
 	durable int64    // end of what was reported as durable
 	start   int64    // what was deleted below
+	restart int64    // where it is to begin again, 0 if it is not
 	limbo   []stored // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
 	aside   bool     // reported as damaged
 	gone    bool     // deleted
@@ -121,6 +122,11 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		return
 	}
 	t.reappear(s.End)
+	if s.Start == s.End && s.End > 0 && s.End == t.restart {
+		t.batches = nil
+		t.start = s.End
+	}
+	t.restart = 0
 	if s.End > t.end() {
 		h.w.fail("log from nowhere", "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
 		return
@@ -197,6 +203,25 @@ func (o *oracle) durable(h *host, id core.Partition, end int64) {
 		h.w.fail("log from nowhere", "%s is reported as durable up to %d, beyond its end %d", t.name(), end, t.end())
 	}
 	t.durable = max(t.durable, end)
+}
+
+// truncating notes that a log is about to be cut: whoever dies in it may find either end.
+func (o *oracle) truncating(h *host, q *logQueue, to int64) {
+	t := o.log(h, q.id)
+	t.durable, t.written = min(t.durable, to), min(t.written, to)
+}
+
+// movingStart notes that a log is about to lose its start, and if all of it lies below, everything.
+func (o *oracle) movingStart(h *host, q *logQueue, start int64) {
+	if start > o.log(h, q.id).end() {
+		o.restarting(h, q, start)
+	}
+}
+
+// restarting notes that a log is about to be emptied, to begin again at start.
+func (o *oracle) restarting(h *host, q *logQueue, start int64) {
+	o.truncating(h, q, 0)
+	o.log(h, q.id).restart = start
 }
 
 func (o *oracle) truncated(h *host, q *logQueue, end int64) {

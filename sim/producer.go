@@ -121,19 +121,25 @@ func (p *producer) pump() {
 	if p.pausing || p.asking || p.meta.asking || p.w.failure != nil {
 		return
 	}
-	pending := false
+	pending, homeless := false, (*line)(nil)
 	for _, l := range p.lines {
 		if p.renew && l.out > 0 {
 			return
+		}
+		if l.out == 0 && p.stopped && p.w.excused(l.topic, l.partition) {
+			l.batches, l.gaveUp = nil, true
 		}
 		if len(l.batches) == 0 {
 			continue
 		}
 		pending = true
 		if p.leader(p.w.plan.Topics[l.topic].Name, l.partition) < 0 {
-			p.refresh(p.topicNames(), func() { p.pauseUnlessKnown(l) })
-			return
+			homeless = l
 		}
+	}
+	if homeless != nil && (len(p.wires) == 1 || p.meta.topics == nil) {
+		p.refresh(p.topicNames(), func() { p.pauseUnlessKnown(homeless) })
+		return
 	}
 	if !pending {
 		return
@@ -146,6 +152,9 @@ func (p *producer) pump() {
 	for broker := range p.wires {
 		for p.sendTo(broker) {
 		}
+	}
+	if homeless != nil && !p.meta.asking { // the others need not wait for it
+		p.refresh(p.topicNames(), func() { p.pauseUnlessKnown(homeless) })
 	}
 }
 
