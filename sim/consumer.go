@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"lockstep/core/record"
 	"lockstep/linearizability"
 
@@ -31,6 +33,7 @@ type position struct {
 type session struct {
 	id    int32
 	epoch int32
+	holds []*position
 	busy  bool // a fetch or a lookup is on its way, or the pause after one
 }
 
@@ -197,8 +200,8 @@ func (c *consumer) trouble(p *position, code int16) {
 // fetch sends one fetch for everything that a broker leads.
 func (c *consumer) fetch(broker int) {
 	s := &c.sessions[broker]
-	for _, p := range c.parts { // who is led elsewhere now leaves the session, and with it this client does
-		if p.sent >= 0 && p.at == broker && c.leader(c.topicName(p), p.partition) != broker {
+	for _, p := range s.holds { // who is led elsewhere now leaves the session, and with it this client does
+		if c.leader(c.topicName(p), p.partition) != broker {
 			c.forget(broker)
 			break
 		}
@@ -223,6 +226,9 @@ func (c *consumer) fetch(broker int) {
 			continue
 		}
 		p.sent, p.at = p.next, broker
+		if !slices.Contains(s.holds, p) {
+			s.holds = append(s.holds, p)
+		}
 		putFetch(req, name, c.topicID(name), p, c.plan.PartitionBytes)
 	}
 	if len(asked) == 0 {
@@ -266,7 +272,8 @@ func putFetch(req *kmsg.FetchRequest, topic string, id [16]byte, p *position, ma
 
 // forget gives up the session with a broker.
 func (c *consumer) forget(broker int) {
-	c.sessions[broker].id, c.sessions[broker].epoch = 0, 0
+	s := &c.sessions[broker]
+	s.id, s.epoch, s.holds = 0, 0, nil
 	for _, p := range c.parts {
 		p.sent = -1
 	}
