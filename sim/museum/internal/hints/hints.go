@@ -53,8 +53,7 @@ func Known(hint string) bool {
 
 var names = func() []string {
 	list := []string{darkness, noAdmin}
-	for _, kind := range []sim.FaultKind{sim.Kill, sim.PowerLoss, sim.CleanStop, sim.Pause, sim.DiskFull, sim.BitRot, sim.Reset,
-		sim.Clog, sim.SlowNet, sim.WallJump} {
+	for kind := sim.Kill; kind <= sim.BackToBack; kind++ {
 		list = append(list, dashed(kind.String()))
 	}
 	for e := 1; e < simdisk.NumEffects; e++ {
