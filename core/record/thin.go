@@ -82,6 +82,8 @@ type Thinned struct {
 	Changed bool
 	Kept    int // records
 	Removed int
+	// Tombstones says that there are some among the records that were kept.
+	Tombstones bool
 }
 
 // Thin returns the batch with those of its records that keep says, which is asked once for each, in order. If a
@@ -100,7 +102,7 @@ func (t *Thinner) Thin(b Batch, horizon int64, keep func(Brief) bool) (Thinned, 
 	if err != nil {
 		return Thinned{}, err
 	}
-	out := Thinned{Kept: len(t.kept), Removed: int(h.Count) - len(t.kept)}
+	out := Thinned{Kept: len(t.kept), Removed: int(h.Count) - len(t.kept), Tombstones: tombstones}
 	if out.Kept == 0 {
 		out.Changed = out.Removed > 0
 		return out, nil

@@ -45,6 +45,7 @@ func TestThin(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, len(want), thinned.Kept)
+		require.Equal(t, tombstone, thinned.Tombstones)
 		require.Equal(t, len(before)-len(want), thinned.Removed)
 		if len(want) == 0 {
 			require.True(t, thinned.Changed && thinned.Batch.IsZero())

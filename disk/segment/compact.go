@@ -56,6 +56,8 @@ type Compaction struct {
 	keys  *offsetMap
 	last  map[int64]*recent // of producers of whom the log's table knows, in what the map covers
 
+	horizon int64 // as Log.horizon, of what this run leaves
+
 	stats CompactStats
 	owed  int // bytes that Pace has not heard of
 
@@ -128,7 +130,7 @@ func (c *Compaction) run() error {
 		return err
 	}
 	c.stats.Due = true
-	if err := c.secure(); err != nil || len(c.segs) == 0 || c.from >= c.until {
+	if err := c.secure(); err != nil || len(c.segs) == 0 {
 		return err
 	}
 	if err := c.mapKeys(); err != nil {
@@ -157,7 +159,11 @@ func (c *Compaction) plan() (due bool, err error) {
 			first = i
 		}
 	}
-	if c.until = c.ends[len(c.ends)-1]; dirty == 0 || first < 0 {
+	c.until = c.ends[len(c.ends)-1]
+	if c.expired() {
+		return true, nil
+	}
+	if first < 0 {
 		return false, nil
 	}
 	if float64(dirty) > c.cfg.MinCleanableRatio*float64(clean+dirty) {
@@ -168,6 +174,13 @@ func (c *Compaction) plan() (due bool, err error) {
 	}
 	oldest, err := c.firstTimestamp(first)
 	return oldest >= 0 && int64(c.opts.Wall)-oldest > c.cfg.MaxCompactionLag.Milliseconds(), err
+}
+
+// expired says that tombstones are past their horizon. Nothing new need be there for that: what was deleted goes from an idle log, too.
+func (c *Compaction) expired() bool {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.l.horizon > 0 && int64(c.opts.Wall) > c.l.horizon
 }
 
 // leaveYoung leaves out what min.compaction.lag.ms keeps as it is.
@@ -330,6 +343,7 @@ var errFull = errors.New("the map is full")
 
 // mapKeys notes the last offset of each key of what is not compacted yet, as far as there is memory.
 func (c *Compaction) mapKeys() error {
+	c.until = max(c.until, c.from)
 	c.keys = newOffsetMap(c.opts.Buffer, c.until-c.from)
 	c.stats.MapBytes = int64(len(c.keys.slots)) * slotBytes
 	c.last = map[int64]*recent{}
@@ -454,5 +468,8 @@ func (c *Compaction) note() error {
 		return err
 	}
 	l.store.journal.setCleaned(l.id, c.end)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.horizon = c.horizon
 	return nil
 }

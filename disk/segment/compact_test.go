@@ -234,6 +234,25 @@ func TestTombstonesStayUntilTheirHorizon(t *testing.T) {
 	w.restart()
 }
 
+func TestTombstonesGoFromAnIdleLog(t *testing.T) {
+	w := quietWorld(t)
+	w.one(value("a", "1"), tombstone("a"), value("b", "1"))
+	w.roll()
+	w.commit()
+	w.compact(w.end, 0)
+	require.Equal(t, []string{"1:a!", "2:b"}, w.keys())
+	w.wall += w.cfg.DeleteRetention.Milliseconds()
+	w.compact(w.end, 0)
+	require.Equal(t, []string{"1:a!", "2:b"}, w.keys())
+	w.wall++
+	w.compact(w.end, 0)
+	require.Equal(t, []string{"2:b"}, w.keys())
+	stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Wall: core.WallMillis(w.wall + 1_000_000)}).Run()
+	require.NoError(t, err)
+	require.False(t, stats.Due, "nothing is left to wait for")
+	w.restart()
+}
+
 func TestDirtyRatioAndLags(t *testing.T) {
 	run := func(change func(*log.Config), ago int64) bool {
 		w := quietWorld(t)

@@ -37,6 +37,7 @@ type Log struct {
 	gaps     bool       // offsets may be missing, because compaction removed them
 	gen      uint32     // rises when what a round of sync captured is no more true
 	cuts     uint32     // rises when the log is cut or emptied
+	horizon  int64      // when the next tombstones may be compacted away that the last run left; 0 if none, or not known
 	cutting  bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
 	deleted  bool
 	damage   error // the log cannot be opened (rule 15)

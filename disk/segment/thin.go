@@ -104,6 +104,9 @@ func (t *thinning) take(s *scanner, b record.Batch) error {
 		}
 		return !(r.Tombstone && gone)
 	})
+	if left.Tombstones && left.Batch.HasDeleteHorizon() && !gone && (c.horizon == 0 || left.Batch.BaseTimestamp() < c.horizon) {
+		c.horizon = left.Batch.BaseTimestamp()
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: batch at %d: %w", s.name, s.pos, err)
