@@ -225,7 +225,7 @@ func (q *logQueue) open(h *host, e *broker.OpenLog) broker.Input {
 	q.log = l
 	q.dropping = false
 	h.w.oracle.opened(h, q, e.Topic, &state, err)
-	return broker.LogOpened{Log: e.Log, State: state, Err: err}
+	return broker.LogOpened{Log: e.Log, State: state, Err: err, Later: errors.Is(err, disk.ErrNoSpace)}
 }
 
 func (q *logQueue) configure(count int64, after time.Duration) {

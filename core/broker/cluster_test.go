@@ -386,3 +386,30 @@ func TestClusterAnyBrokerServesClients(t *testing.T) {
 		}
 	}
 }
+
+// Rules 13 and 15: a leader whose log is damaged leads no longer than it takes to tell the controller, and fetches everything
+// again from its successor.
+func TestClusterDamagedLeaderIsReplaced(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
+	require.Zero(t, p.ErrorCode)
+	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
+	w.run(time.Second, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
+
+	leader.now = w.now
+	leader.step(LogFailed{Log: id, Err: errors.New("rot")})
+	w.run(100*time.Millisecond, func() bool {
+		next := w.leaderOf(leader, "orders")
+		return next != nil && next != leader && next.b.led("orders")
+	})
+	next := w.leaderOf(leader, "orders")
+	p = produced(askAt[*kmsg.ProduceResponse](next, time.Second, produceRequest("orders", 0, -1), batch("b")))
+	require.Zero(t, p.ErrorCode)
+	w.run(time.Minute, func() bool { return len(next.b.image.Partition(id).ISR) == 3 })
+	require.Equal(t, int64(2), leader.logs[id].end)
+	require.False(t, leader.b.parts[id].damaged)
+}

@@ -29,6 +29,7 @@ type partition struct {
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
 	damaged            bool           // its log is (rule 15)
+	givingUp           bool           // the controller is being told so
 	renewed            bool           // its log was begun anew because it was damaged, and is not open yet
 	roomless           bool           // there was no room to make its log; it is tried again
 	gone               bool           // its topic is deleted, or its replica moved elsewhere
@@ -176,6 +177,7 @@ func (b *Broker) failPartition(p *partition, err error) {
 	b.log(Error, "partition is set aside: its log is damaged or cannot be used", "topic", p.topic, "partition", p.id.Index, "error", err)
 	p.damaged = true
 	b.stopReplica(p, err)
+	b.giveUp(p)
 }
 
 // stopReplica makes a replica refuse all with KAFKA_STORAGE_ERROR.
@@ -231,6 +233,7 @@ func (b *Broker) applyState(p *partition) {
 	if p.damaged && !p.gone && !p.renewed && b.expendable(p.state) {
 		b.startOver(p)
 	}
+	b.giveUp(p)
 }
 
 // expendable says that nothing depends on this broker's copy of a partition: another leads, and this one counts neither

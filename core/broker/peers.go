@@ -59,6 +59,18 @@ func flatten(parts [][]record.Batch) []record.Batch {
 
 // proposeISR asks the controller for a change of a partition's in-sync set (KIP-497).
 func (b *Broker) proposeISR(p *partition, ask *replica.Proposal) {
+	b.askController(brokerPatience, b.alterPartition(p, ask), func(resp kmsg.Response, err error) {
+		if p.gone {
+			return
+		}
+		code, epoch, isr := isrVerdict(resp, err)
+		p.replica.Proposed(b.now, ask, code, epoch, isr, &b.rout)
+		b.carryOut(p)
+	})
+}
+
+// alterPartition is the request for one partition. Without an in-sync set it says that this broker's log is damaged.
+func (b *Broker) alterPartition(p *partition, ask *replica.Proposal) *kmsg.AlterPartitionRequest {
 	r := kmsg.NewPtrAlterPartitionRequest()
 	r.Version = 3
 	r.BrokerID, r.BrokerEpoch = b.cfg.NodeID, b.membership.epoch
@@ -73,14 +85,7 @@ func (b *Broker) proposeISR(p *partition, ask *replica.Proposal) {
 	}
 	t.Partitions = append(t.Partitions, rp)
 	r.Topics = append(r.Topics, t)
-	b.askController(brokerPatience, r, func(resp kmsg.Response, err error) {
-		if p.gone {
-			return
-		}
-		code, epoch, isr := isrVerdict(resp, err)
-		p.replica.Proposed(b.now, ask, code, epoch, isr, &b.rout)
-		b.carryOut(p)
-	})
+	return r
 }
 
 // isrVerdict reads the answer to a proposal for one partition. No answer leaves the outcome open.

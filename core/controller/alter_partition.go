@@ -10,7 +10,7 @@ import (
 
 // alterPartition takes a leader's proposal of a new in-sync set (rule 7;
 // KIP-497, KIP-841, KIP-903). As an extension among Lockstep's brokers, an
-// empty set says that the leader's own log is damaged (rule 15): its replica
+// empty set says that the log of the broker that asks is damaged (rule 15): its replica
 // leaves the in-sync set and is eligible for nothing until it has caught up anew.
 func (c *Controller) alterPartition(req *kmsg.AlterPartitionRequest) *kmsg.AlterPartitionResponse {
 	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
@@ -56,7 +56,7 @@ func (c *Controller) alterISR(from int32, id core.Partition, rp *kmsg.AlterParti
 	}
 	ch := choice{recovered: rp.LeaderRecoveryState == 0}
 	if len(isr) == 0 {
-		c.log(levelError, "the leader's log is damaged: its replica is set aside", "topic", c.spec.topicName(p.Topic),
+		c.log(levelError, "a log is damaged: its replica leaves the in-sync set", "topic", c.spec.topicName(p.Topic),
 			"partition", p.Index, "broker", from)
 		ch = choice{without: from, taking: true, distrust: true, wiped: true}
 	}
@@ -80,7 +80,7 @@ func (c *Controller) checkISR(from int32, p *Partition, rp *kmsg.AlterPartitionR
 		return codeNotController // the asker knows of decisions that are unknown here: another controller made them (A31)
 	case rp.LeaderEpoch < p.LeaderEpoch:
 		return codeFencedLeaderEpoch
-	case from != p.Leader:
+	case from != p.Leader && !(len(isr) == 0 && slices.Contains(p.ISR, from)):
 		return codeInvalidRequest
 	case rp.PartitionEpoch < p.Epoch:
 		return codeInvalidUpdateVersion
