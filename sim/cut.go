@@ -47,7 +47,9 @@ func ParseCut(s string) (Cut, error) {
 		case 'c':
 			c.Clients = append(c.Clients, n)
 		case 'b':
-			c.Brokers = n
+			if c.Brokers = n; n < 1 || n > MaxBrokers {
+				return c, fmt.Errorf("cut: %q: a world has 1 to %d brokers", part, MaxBrokers)
+			}
 		case 'h':
 			c.Off = append(c.Off, n)
 		case 'o':

@@ -11,7 +11,10 @@ import (
 // Draw draws a seed's world.
 func Draw(s uint64) *Plan { return DrawFor(s, 0) }
 
-// DrawFor draws a seed's world with so many brokers, 1 to 7; 0 leaves that to the seed.
+// MaxBrokers is how many brokers a world has at most.
+const MaxBrokers = 7
+
+// DrawFor draws a seed's world with so many brokers, 1 to MaxBrokers; 0 leaves that to the seed.
 func DrawFor(s uint64, brokers int) *Plan {
 	size := seed.New(s, seed.Label("size"))
 	if drawn := drawSize(&size); brokers == 0 {

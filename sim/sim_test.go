@@ -99,6 +99,8 @@ func TestFaultStreams(t *testing.T) {
 func TestCutText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Cut{
+			Brokers:    rapid.IntRange(0, MaxBrokers).Draw(t, "brokers"),
+			Off:        rapid.SliceOfN(rapid.IntRange(0, 6), 0, 2).Draw(t, "off"),
 			Faults:     rapid.SliceOfN(rapid.IntRange(0, 30), 0, 4).Draw(t, "faults"),
 			Clients:    rapid.SliceOfN(rapid.IntRange(0, 30), 0, 4).Draw(t, "clients"),
 			Ops:        rapid.IntRange(0, 100).Draw(t, "ops"),

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"lockstep/sim"
@@ -29,8 +31,13 @@ func simRun() *cobra.Command {
 	c.Flags().StringVar(&o.Cut, "cut", "", "what to leave out of the world, as printed for a failure that was shrunk")
 	c.Flags().StringVar(&trace, "trace", "", "write every event to this file")
 	c.Flags().StringVar(&html, "html", "", "write the space-time diagram to this file")
+	brokers := brokersFlag(c)
 	c.Flags().BoolVar(&o.Plan, "plan", false, "print what the seed draws")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		endAtSignals()
+		if o.Cut, err = withBrokers(o.Cut, *brokers); err != nil {
+			return err
+		}
 		if o.Duration < 0 {
 			return fmt.Errorf("--duration is not negative, as %s is", o.Duration)
 		}
@@ -61,7 +68,12 @@ func simSwarm() *cobra.Command {
 	c.Flags().DurationVar(&o.For, "for", 0, "as many seeds as fit into this time")
 	c.Flags().IntVar(&o.Workers, "workers", runtime.NumCPU(), "worlds at a time")
 	c.Flags().IntVar(&o.Shrink, "shrink", 0, "runs to spend on making each kind of failure small; 0 is 200, negative is none")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
+	brokers := brokersFlag(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		endAtSignals()
+		if o.CutText, err = withBrokers("", *brokers); err != nil {
+			return err
+		}
 		if (seeds == "") == (o.For == 0) {
 			return fmt.Errorf("give --seeds A-B or --for DURATION")
 		}
@@ -72,7 +84,6 @@ func simSwarm() *cobra.Command {
 			return fmt.Errorf("--workers is at least 1, not %d", o.Workers)
 		}
 		if seeds != "" {
-			var err error
 			if o.From, o.To, err = seedRange(seeds); err != nil {
 				return err
 			}
@@ -83,6 +94,26 @@ func simSwarm() *cobra.Command {
 		return sim.SwarmCommand(cmd.OutOrStdout(), o)
 	}
 	return c
+}
+
+// endAtSignals lets a signal end the process at once: a simulated world has nothing to bring to an end.
+func endAtSignals() { signal.Reset(os.Interrupt, syscall.SIGTERM) }
+
+func brokersFlag(c *cobra.Command) *int {
+	return c.Flags().Int("brokers", 0, "draw worlds of so many brokers, 1 to 7; 0 leaves that to the seed")
+}
+
+// withBrokers adds a number of brokers to what is cut.
+func withBrokers(cut string, n int) (string, error) {
+	switch {
+	case n == 0:
+		return cut, nil
+	case n < 0 || n > sim.MaxBrokers:
+		return "", fmt.Errorf("--brokers is 1 to %d, not %d", sim.MaxBrokers, n)
+	case cut == "":
+		return fmt.Sprintf("b%d", n), nil
+	}
+	return fmt.Sprintf("b%d.%s", n, cut), nil
 }
 
 func seedRange(s string) (from, to uint64, err error) {
