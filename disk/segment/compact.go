@@ -437,26 +437,13 @@ func (c *Compaction) rewrite() error {
 		n--
 	}
 	for i := 0; i < n; {
-		j := c.group(i, n)
-		if err := c.rewriteGroup(i, j); err != nil {
+		j, err := c.rewriteGroup(i, n)
+		if err != nil {
 			return err
 		}
 		i = j
 	}
 	return nil
-}
-
-// group returns the end of the group of segments that begins with i: as many as one segment holds.
-func (c *Compaction) group(i, n int) (j int) {
-	limit := c.cfg.SegmentBytes
-	if limit <= 0 {
-		limit = defaultSegmentBytes
-	}
-	bytes := c.size[i]
-	for j = i + 1; j < n && bytes+c.size[j] <= min(limit, maxSegmentBytes) && c.ends[j]-c.segs[i].base <= math.MaxInt32; j++ {
-		bytes += c.size[j]
-	}
-	return j
 }
 
 // note says up to where the log is compacted, unless it was cut.

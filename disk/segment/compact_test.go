@@ -170,7 +170,7 @@ func TestPowerCutsAtEachStepOfASwap(t *testing.T) {
 			w.restart()
 		}
 	}
-	require.Greater(t, fired, 90)
+	require.Greater(t, fired, 60)
 }
 
 func TestCompactKeepsTheLastOfEachKey(t *testing.T) {
@@ -458,8 +458,9 @@ func TestReadsInAGap(t *testing.T) {
 // A follower copies the log as it is, gaps and all, though its topic's policy may be another by now.
 func TestACopyTakesTheGaps(t *testing.T) {
 	w := quietWorld(t)
-	for range 12 {
-		w.one(padded("a", ""))
+	w.one(value("first", ""))
+	for range 40 {
+		w.one(value("a", "small"))
 	}
 	w.roll()
 	w.commit()
@@ -480,7 +481,7 @@ func TestACopyTakesTheGaps(t *testing.T) {
 	require.Equal(t, len(all), len(readAll(t, follower)))
 	// Cut in a gap, it ends where the batch before did, and what comes then survives a power cut.
 	to := all[0].NextOffset() + 1
-	require.Less(t, to, all[1].BaseOffset()+1)
+	require.Less(t, to, all[1].BaseOffset())
 	end, err := follower.Truncate(to)
 	require.NoError(t, err)
 	require.Equal(t, all[0].NextOffset(), end)

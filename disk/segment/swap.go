@@ -9,7 +9,7 @@ import (
 
 // How what compaction made of a group of segments takes their place (rule 14), with a crash allowed at any call:
 //
-//  1. BASE-END.swap.tmp is written and synced. A restart deletes it.
+//  1. BASE.swap.tmp is written and synced. A restart deletes it.
 //  2. It is renamed to BASE-END.swap, and the directory synced. From here on it stands for all segments from BASE to END, and a
 //     restart does what is left to do.
 //  3. The later segments of the group and all indexes are deleted, and the directory synced: never is one of them beside the new
@@ -45,7 +45,7 @@ func (l *Log) swapIn(t *thinning) error {
 	if err := l.swappable(t, old); err != nil {
 		return err
 	}
-	err := l.inDir(func(dir string) error { return l.store.fs.Rename(dir+"/"+t.name+tmpSuffix, dir+"/"+t.name) })
+	err := l.inDir(func(dir string) error { return l.store.fs.Rename(dir+"/"+t.tmp, dir+"/"+t.name) })
 	if err == nil {
 		err = l.syncOwnDir()
 	}

@@ -16,6 +16,7 @@ type thinning struct {
 	c       *Compaction
 	from    int // segments of the run
 	to      int
+	tmp     string
 	horizon int64 // until when tombstones stay that are compacted for the first time
 
 	file    disk.File // nil as long as nothing differs from the only segment of the group
@@ -38,37 +39,40 @@ const (
 	horizonRoom = math.MaxInt32 - 64<<20
 )
 
-// rewriteGroup makes one segment of the segments [i, j), and puts it into their place.
-func (c *Compaction) rewriteGroup(i, j int) error {
-	t := &thinning{c: c, from: i, to: j, horizon: int64(c.opts.Wall) + c.cfg.DeleteRetention.Milliseconds()}
+// rewriteGroup makes one segment of as many of the segments [i, n) as fit into one, puts it into their place, and returns the end of them.
+func (c *Compaction) rewriteGroup(i, n int) (j int, err error) {
+	t := &thinning{c: c, from: i, to: i, horizon: int64(c.opts.Wall) + c.cfg.DeleteRetention.Milliseconds()}
 	c.thinner.Decompressor, c.thinner.Compressor = c.l.store.opts.Decompressor, c.l.store.opts.Compressor
 	t.buf = c.buf[:0]
 	t.seg = c.l.newSegment(c.segs[i].base)
 	t.seg.checked, t.next = true, t.seg.base
-	t.name = swapName(t.seg.base, c.ends[j-1])
-	err := t.run()
+	t.tmp = offsetName(t.seg.base) + swapExt + tmpSuffix
+	err = t.run(n)
 	if t.file == nil {
-		return err
+		return t.to, err
 	}
 	if err == nil {
+		t.name = swapName(t.seg.base, c.ends[t.to-1])
 		err = c.l.swapIn(t)
 	}
 	t.file.Close()
 	c.buf = t.buf
 	if err != nil && t.seg.swap == "" {
-		c.l.removeTmp(t.name + tmpSuffix)
+		c.l.removeTmp(t.tmp)
 	}
-	return err
+	return t.to, err
 }
 
-func (t *thinning) run() error {
-	if t.to-t.from > 1 {
-		if err := t.create(); err != nil {
+func (t *thinning) run(n int) error {
+	for {
+		t.to++
+		if err := t.c.batches(t.to-1, t.take); err != nil {
 			return err
 		}
-	}
-	for i := t.from; i < t.to; i++ {
-		if err := t.c.batches(i, t.take); err != nil {
+		if !t.takesMore(n) {
+			break
+		}
+		if err := t.create(); err != nil {
 			return err
 		}
 	}
@@ -81,6 +85,23 @@ func (t *thinning) run() error {
 		}
 	}
 	return t.finish()
+}
+
+// takesMore says that the next segment fits in, too; and it does anyway where there is no record yet, because some clients do not
+// get on from a fetch that brings them none.
+func (t *thinning) takesMore(n int) bool {
+	c := t.c
+	if t.to == n || c.ends[t.to]-t.seg.base > math.MaxInt32 {
+		return false
+	}
+	limit := int64(defaultSegmentBytes)
+	if c.cfg.SegmentBytes > 0 {
+		limit = c.cfg.SegmentBytes
+	}
+	if t.seg.maxTimestamp == noTimestamp {
+		limit = maxSegmentBytes
+	}
+	return t.seg.size+c.size[t.to]+record.HeaderSize <= min(limit, maxSegmentBytes)
 }
 
 // take decides what becomes of a batch.
@@ -116,7 +137,8 @@ func (t *thinning) take(s *scanner, b record.Batch) error {
 		}
 		return t.change(b.Header().Hollow(true))
 	case left.Kept == 0 && b.Count() == 0 && t.file == nil && b.NextOffset() == c.ends[t.to-1]:
-		return t.keep(b) // it says where the segment ends
+		t.dropped = b.Header() // it says where the segment ends, and stays if that is all
+		return nil
 	case left.Kept == 0:
 		return t.drop(b)
 	case left.Changed:
@@ -211,7 +233,7 @@ func (t *thinning) create() error {
 	err := t.c.overtaken()
 	if err == nil {
 		err = l.inDir(func(dir string) (err error) {
-			t.file, err = l.store.fs.Open(dir+"/"+t.name+tmpSuffix, disk.Create)
+			t.file, err = l.store.fs.Open(dir+"/"+t.tmp, disk.Create)
 			return err
 		})
 	}
@@ -253,7 +275,7 @@ func (t *thinning) finish() error {
 		return err
 	}
 	if t.written != t.seg.size {
-		return fmt.Errorf("%s: %d bytes written of %d: %w", t.name, t.written, t.seg.size, errShortWrite)
+		return fmt.Errorf("%s: %d bytes written of %d: %w", t.tmp, t.written, t.seg.size, errShortWrite)
 	}
 	return t.sync()
 }
