@@ -114,7 +114,7 @@ func (a *answer) resolve(s *fetchScratch, resp *kmsg.FetchResponse) {
 	}
 	for _, r := range a.reads {
 		s.requests = append(s.requests, segment.ReadRequest{
-			Log: node.store.Log(r.Log), From: r.From, Limit: r.Limit, MaxBytes: r.MaxBytes,
+			Log: node.store.Log(r.Log), From: r.From, Limit: r.Limit, MaxBytes: r.MaxBytes, Records: r.Records,
 		})
 	}
 	// The order of the reads is the one in which maxBytes is given to them, so it is kept until then.

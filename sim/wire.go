@@ -236,7 +236,7 @@ func (h *host) fetchFrame(a *answer, resp *kmsg.FetchResponse) []byte {
 	s.reads = s.reads[:0]
 	for i := range a.resp.Reads { // in this order maxBytes is given to them
 		r := &a.resp.Reads[i]
-		req := segment.ReadRequest{From: r.From, Limit: r.Limit, MaxBytes: r.MaxBytes}
+		req := segment.ReadRequest{From: r.From, Limit: r.Limit, MaxBytes: r.MaxBytes, Records: r.Records}
 		if q := h.logs[r.Log]; q != nil {
 			req.Log = q.log
 		}

@@ -44,6 +44,9 @@ type Read struct {
 	Log              core.Partition
 	From, Limit      int64 // offsets; Limit is exclusive
 	MaxBytes         int32 // bound for this partition
+	// Records: who reads wants records. What compaction has left without any is passed over at the beginning, as long as there are
+	// some after it, for there are clients that do not get on from an answer without a record.
+	Records bool
 }
 
 // CloseConn closes a connection at once.

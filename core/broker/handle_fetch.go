@@ -198,7 +198,7 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 		t := fetchTopic(resp, &p.key)
 		if reads {
 			out.Reads = append(out.Reads, Read{Topic: len(resp.Topics) - 1, Partition: len(t.Partitions),
-				Log: e.part.id, From: p.offset, Limit: e.Limit, MaxBytes: p.maxBytes})
+				Log: e.part.id, From: p.offset, Limit: e.Limit, MaxBytes: p.maxBytes, Records: !f.replica})
 		}
 		t.Partitions = append(t.Partitions, b.fetchResponsePartition(resp, p, e))
 	}

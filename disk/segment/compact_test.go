@@ -455,6 +455,43 @@ func TestReadsInAGap(t *testing.T) {
 	require.Equal(t, last, found.Offset)
 }
 
+// Who reads records finds one at once, as long as there is any, and everybody else finds every batch.
+func TestReadersPassOverWhatHasNoRecords(t *testing.T) {
+	w := quietWorld(t)
+	w.one(value("a", "0"))
+	for range 12 {
+		w.append(put{producer: 7, records: []keyed{padded("b", "")}})
+	}
+	w.one(padded("b", ""))
+	w.roll()
+	w.commit()
+	w.compact(w.end, 0)
+	read := func(from, limit int64, records bool) (first int64, count int32) {
+		got := ReadMany([]ReadRequest{{Log: w.l, From: from, Limit: limit, MaxBytes: 1, Records: records}}, 1, nil)[0]
+		require.NoError(t, got.Err)
+		defer got.Span.Release()
+		if got.Span.Len == 0 {
+			return -1, 0
+		}
+		batches, err := got.Span.parse()
+		require.NoError(t, err)
+		return batches[0].BaseOffset(), batches[0].Count()
+	}
+	hollow := 0
+	for from := int64(0); from <= 13; from++ {
+		base, count := read(from, w.end, true)
+		require.EqualValues(t, 1, count)
+		require.Equal(t, map[bool]int64{true: 0, false: 13}[from == 0], base)
+		if _, count := read(from, w.end, false); count == 0 {
+			hollow++
+		}
+	}
+	require.Greater(t, hollow, 5)
+	base, count := read(9, 13, true)
+	require.EqualValues(t, 9, base, "nothing else is left below the limit")
+	require.Zero(t, count)
+}
+
 // A follower copies the log as it is, gaps and all, though its topic's policy may be another by now.
 func TestACopyTakesTheGaps(t *testing.T) {
 	w := quietWorld(t)

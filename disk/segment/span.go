@@ -65,6 +65,7 @@ type ReadRequest struct {
 	Log         *Log // nil: the result is ErrNoLog
 	From, Limit int64
 	MaxBytes    int32
+	Records     bool // batches without records are passed over at the beginning, if there are records after them
 }
 
 // ReadResult is what came of it. The Span must be released.
@@ -84,7 +85,11 @@ func ReadMany(reqs []ReadRequest, maxBytes int32, out []ReadResult) []ReadResult
 			continue
 		}
 		room := int32(max(0, min(left, int64(q.MaxBytes))))
-		span, err := q.Log.Read(q.From, q.Limit, room, !any)
+		from := q.From
+		if q.Records {
+			from = q.Log.firstRecord(q.From, q.Limit)
+		}
+		span, err := q.Log.Read(from, q.Limit, room, !any)
 		any = any || span.Len > 0
 		left -= int64(span.Len)
 		out = append(out, ReadResult{span, err})
