@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/log"
@@ -251,6 +252,30 @@ func TestTombstonesGoFromAnIdleLog(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, stats.Due, "nothing is left to wait for")
 	w.restart()
+}
+
+// Under compact,delete both apply; and segments that compaction has left without records are no end to deletion by time.
+func TestRetentionOfACompactedLog(t *testing.T) {
+	w := quietWorld(t)
+	w.cfg.Delete, w.cfg.RetentionMillis = true, time.Second
+	w.l.Configure(w.cfg)
+	for range 12 {
+		w.append(put{producer: 1, records: []keyed{{key: "a", time: 1000, value: make([]byte, 500)}}})
+	}
+	w.append(put{records: []keyed{{key: "b", time: 1000, value: make([]byte, 700)}}, producer: 0})
+	w.append(put{records: []keyed{{key: "a", time: 9000, value: make([]byte, 700)}}}, put{records: []keyed{{key: "c", time: 9000, value: make([]byte, 700)}}})
+	w.append(put{records: []keyed{{key: "d", time: 9000, value: make([]byte, 700)}}})
+	w.commit()
+	w.compact(w.end, 0)
+	start, err := w.l.Retain(w.end, 9500)
+	require.NoError(t, err)
+	require.EqualValues(t, 13, start, "what is left below is too old, or nothing")
+	w.start, w.exact = start, false
+	w.compare()
+	w.restart()
+	start, err = w.l.Retain(w.end, 20_000)
+	require.NoError(t, err)
+	require.Equal(t, w.end, start)
 }
 
 func TestDirtyRatioAndLags(t *testing.T) {
