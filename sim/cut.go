@@ -12,9 +12,11 @@ import (
 // into the command that repeats a failure: parts joined by dots, fN without
 // fault N, cN without client N, oN at most N operations for each client, dN only N milliseconds,
 // pN at most N partitions a topic, x without the power loss at the end. Two are about brokers: bN says that the seed is to
-// draw N of them, and must stay when anything else is taken away; hN is without broker N (from 0).
+// draw N of them, and must stay when anything else is taken away; hN is without broker N (from 0). rN makes monotonic clocks run away
+// by N parts of a million.
 type Cut struct {
-	Brokers         int // 0: as the seed draws
+	Brokers         int   // 0: as the seed draws
+	Drift           int64 // 0: as the seed draws; clocks run too fast and too slow by so many parts of a million, in turn
 	Off             []int
 	Faults, Clients []int
 	Ops             int // 0: as drawn
@@ -39,7 +41,7 @@ func ParseCut(s string) (Cut, error) {
 			n, _ = strconv.Atoi(part[1:])
 		}
 		if part == "" || n < 0 || part[1:] != strconv.Itoa(n) {
-			return c, fmt.Errorf("cut: %q is not bN, hN, fN, cN, oN, dN, pN or x", part)
+			return c, fmt.Errorf("cut: %q is not bN, rN, hN, fN, cN, oN, dN, pN or x", part)
 		}
 		switch part[0] {
 		case 'f':
@@ -50,6 +52,8 @@ func ParseCut(s string) (Cut, error) {
 			if c.Brokers = n; n < 1 || n > MaxBrokers {
 				return c, fmt.Errorf("cut: %q: a world has 1 to %d brokers", part, MaxBrokers)
 			}
+		case 'r':
+			c.Drift = int64(n)
 		case 'h':
 			c.Off = append(c.Off, n)
 		case 'o':
@@ -59,7 +63,7 @@ func ParseCut(s string) (Cut, error) {
 		case 'p':
 			c.Partitions = int32(n)
 		default:
-			return c, fmt.Errorf("cut: %q is not bN, hN, fN, cN, oN, dN, pN or x", part)
+			return c, fmt.Errorf("cut: %q is not bN, rN, hN, fN, cN, oN, dN, pN or x", part)
 		}
 	}
 	return c, nil
@@ -70,6 +74,9 @@ func (c Cut) String() string {
 	var s []string
 	if c.Brokers > 0 {
 		s = append(s, "b"+itoa(c.Brokers))
+	}
+	if c.Drift > 0 {
+		s = append(s, "r"+itoa(int(c.Drift)))
 	}
 	for _, i := range c.Off {
 		s = append(s, "h"+itoa(i))
@@ -121,6 +128,11 @@ func (c Cut) Apply(p *Plan) *Plan {
 		q.Faults = slices.DeleteFunc(q.Faults, func(f Fault) bool { return f.At >= q.Duration })
 	}
 	q.Brokers = slices.Clone(p.Brokers)
+	for i := range q.Brokers {
+		if c.Drift > 0 {
+			q.Brokers[i].DriftPPM = c.Drift * int64(1-2*(i%2))
+		}
+	}
 	for _, i := range c.Off {
 		if i < len(q.Brokers) {
 			q.Brokers[i].Off = true

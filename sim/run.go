@@ -95,6 +95,9 @@ func newWorld(p *Plan, o Options) *world {
 	}
 	w.losesUnsynced, w.rots = p.losesUnsynced(), p.rots()
 	for i := range p.Brokers {
+		w.drifts = w.drifts || max(p.Brokers[i].DriftPPM, -p.Brokers[i].DriftPPM) > MaxDriftPPM
+	}
+	for i := range p.Brokers {
 		w.hosts = append(w.hosts, newHost(w, i, &p.Brokers[i]))
 	}
 	for i := range p.Clients {
@@ -240,8 +243,8 @@ func (w *world) judge() linearizability.Report {
 	opts := linearizability.Options{Sends: !w.reordered, PorcupineTimeout: 200 * time.Millisecond}
 	for i := range w.plan.Clients {
 		c := &w.plan.Clients[i]
-		if c.Kind == Producer && !c.Idempotent && (c.InFlight > 1 || c.Retries) {
-			opts.Sends = false
+		if c.Kind == Producer && !c.Idempotent && (c.InFlight > 1 || c.Retries || w.stats.Timeouts > 0) {
+			opts.Sends = false // a request that its client gave up may arrive after the next one, on another connection
 		}
 	}
 	for i := range w.plan.Topics {
