@@ -179,6 +179,8 @@ func (l *loop) carryOut(e broker.Effect, from *request) {
 		}
 	case broker.Call:
 		l.peers.call(e)
+	case broker.KnowPeer:
+		l.peers.know(e)
 	case broker.Log:
 		l.log.Log(context.Background(), slog.Level(e.Level), e.Msg, e.Attrs...)
 	case broker.LimitConns:

@@ -54,6 +54,7 @@ type peers struct {
 	client string // client id in requests
 
 	mu     sync.Mutex
+	voters map[int32]bool // their addresses come from the configuration
 	addrs  map[int32]string
 	peers  map[peerLane]*peer
 	closed bool
@@ -63,12 +64,22 @@ type peers struct {
 }
 
 func newPeers(self int32, voters []quorum.Voter, in *inbox, lg *slog.Logger) *peers {
-	p := &peers{in: in, log: lg, client: peerClientID + strconv.Itoa(int(self)), addrs: map[int32]string{}, peers: map[peerLane]*peer{}}
+	p := &peers{in: in, log: lg, client: peerClientID + strconv.Itoa(int(self)), voters: map[int32]bool{}, addrs: map[int32]string{}, peers: map[peerLane]*peer{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, v := range voters {
+		p.voters[v.ID] = true
 		p.addrs[v.ID] = gonet.JoinHostPort(v.Host, strconv.Itoa(int(v.Port)))
 	}
 	return p
+}
+
+// know notes where a broker is reached. Its connections stay where they are until they break.
+func (p *peers) know(k broker.KnowPeer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.voters[k.Peer] {
+		p.addrs[k.Peer] = gonet.JoinHostPort(k.Host, strconv.Itoa(int(k.Port)))
+	}
 }
 
 type peerLane struct {

@@ -277,13 +277,14 @@ func (o *oracle) majority(of *agreed, when string) {
 		return
 	}
 	n := 0
-	for _, h := range o.w.hosts {
+	voters := o.w.hosts[:o.w.numVoters()]
+	for _, h := range voters {
 		if t := o.log(h, of.id); t != nil && o.covered(of, t) >= of.hw || h.harmed(of.label) {
 			n++
 		}
 	}
-	if 2*n <= len(o.w.hosts) {
-		o.w.fail("committed missing", "%s: up to %d is committed and only %d of %d voters hold it, %s", of.label, of.hw, n, len(o.w.hosts), when)
+	if 2*n <= len(voters) {
+		o.w.fail("committed missing", "%s: up to %d is committed and only %d of %d voters hold it, %s", of.label, of.hw, n, len(voters), when)
 	}
 }
 

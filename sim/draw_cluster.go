@@ -36,6 +36,9 @@ func drawCluster(p *Plan, n int) {
 		}
 	}
 	drawClusterFaults(p, seed.New(p.Seed, seed.Label("cluster faults")))
+	if v := seed.New(p.Seed, seed.Label("voters")); n > 3 && v.Chance(500) {
+		p.Voters = 3
+	}
 	if n > 2 && c.Chance(250) {
 		p.LostAtEnd = drawMinority(&c, n)
 	}

@@ -23,7 +23,7 @@ func (w *world) running() (n int) {
 func (w *world) loseSome() {
 	for _, i := range w.plan.LostAtEnd {
 		h := w.hosts[i]
-		if left := w.alive(); h.lost || 2*(left-1) <= len(w.hosts) {
+		if h.lost || i < w.numVoters() && 2*(w.aliveVoters()-1) <= w.numVoters() {
 			continue
 		}
 		h.lost = true
@@ -36,8 +36,8 @@ func (w *world) loseSome() {
 	}
 }
 
-func (w *world) alive() (n int) {
-	for _, h := range w.hosts {
+func (w *world) aliveVoters() (n int) {
+	for _, h := range w.hosts[:w.numVoters()] {
 		if !h.lost {
 			n++
 		}

@@ -352,7 +352,7 @@ func (h *host) carry(e broker.Effect) {
 		h.stop(e.Err)
 	case broker.Log:
 		h.w.stats.count(e.Level)
-	case broker.LimitConns: // simulated connections have no bound
+	case broker.LimitConns, broker.KnowPeer: // simulated connections have no bound, and find every broker
 	case broker.Call:
 		h.call(e)
 	default:

@@ -45,13 +45,21 @@ func (h *host) peerEndpoint() controller.Endpoint {
 	return controller.Endpoint{Name: "PEER", Host: "broker-" + itoa(h.index+1), Port: 9093}
 }
 
-// voters is the metadata quorum: all brokers, none where there is but one.
+// numVoters is how many brokers are in the metadata quorum, from the first on.
+func (w *world) numVoters() int {
+	if w.plan.Voters > 0 {
+		return min(w.plan.Voters, len(w.plan.Brokers))
+	}
+	return len(w.plan.Brokers)
+}
+
+// voters is the metadata quorum; none is named where there is but one broker.
 func (w *world) voters() []quorum.Voter {
 	if len(w.plan.Brokers) == 1 {
 		return nil
 	}
 	var list []quorum.Voter
-	for i := range w.plan.Brokers {
+	for i := range w.numVoters() {
 		list = append(list, quorum.Voter{ID: int32(i) + 1, Host: "broker-" + itoa(i+1), Port: 9093})
 	}
 	return list

@@ -20,6 +20,7 @@ type Plan struct {
 	PowerLossAtEnd bool
 	// LostAtEnd are brokers, by index, that are taken away for good before the world is judged: fewer than half.
 	LostAtEnd []int
+	Voters    int // the first so many brokers are the metadata quorum; 0 is all
 }
 
 // Setting is one configured name.

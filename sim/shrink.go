@@ -96,7 +96,10 @@ func (x *shrinker) clients() {
 // brokers takes whole brokers away, but not so many that no majority is left.
 func (x *shrinker) brokers() {
 	n := len(x.plan.Brokers)
-	for i := range n {
+	if x.plan.Voters > 0 {
+		n = x.plan.Voters
+	}
+	for i := range x.plan.Brokers {
 		if len(x.best.Cut.Off) < (n-1)/2 && !slices.Contains(x.best.Cut.Off, i) {
 			x.try(func(c *Cut) {
 				c.Off = append(slices.Clone(c.Off), i)

@@ -187,6 +187,14 @@ type Call struct {
 	Msg   kmsg.Request
 }
 
+// KnowPeer tells where a broker that may be called is reached, as its registration says. A voter of the metadata quorum stays
+// where the configuration says that it is.
+type KnowPeer struct {
+	Peer int32
+	Host string
+	Port uint16
+}
+
 // Ready says that the broker now serves clients, and of which cluster it is, which the host keeps for the next life's
 // Boot. It comes once.
 type Ready struct{ ClusterID string }
@@ -272,6 +280,7 @@ func (ResetLog) effect()      {}
 func (SaveSnapshot) effect()  {}
 func (DropSnapshots) effect() {}
 func (Call) effect()          {}
+func (KnowPeer) effect()      {}
 func (Ready) effect()         {}
 func (Stop) effect()          {}
 func (LimitConns) effect()    {}

@@ -244,6 +244,11 @@ func (b *Broker) applyCommits(commits []quorum.Commit) {
 // actOn brings the broker in line with what has changed, once the whole batch is applied.
 func (b *Broker) actOn(deltas []controller.Delta) {
 	everything := false
+	for i := range deltas { // first, for what follows may call them
+		if d := &deltas[i]; d.Kind == controller.BrokerChanged {
+			b.knowPeer(d.NewBroker)
+		}
+	}
 	for i := range deltas {
 		d := &deltas[i]
 		switch d.Kind {
@@ -268,6 +273,16 @@ func (b *Broker) actOn(deltas []controller.Delta) {
 				b.reconfigure(p)
 			}
 		}
+	}
+}
+
+// knowPeer tells the host where a broker is, if it has a listener for peers.
+func (b *Broker) knowPeer(br *controller.Broker) {
+	if br == nil || br.ID == b.cfg.NodeID || b.out == nil {
+		return
+	}
+	if e, ok := br.Endpoint(peerListener); ok && e.Name == peerListener {
+		b.out.Add(KnowPeer{Peer: br.ID, Host: e.Host, Port: e.Port})
 	}
 }
 
@@ -318,6 +333,9 @@ func (b *Broker) restore(s *quorum.Snapshot) {
 		}
 	}
 	*b.image = *im // the controller holds the pointer
+	for br := range b.image.Brokers() {
+		b.knowPeer(br)
+	}
 	for _, p := range gone {
 		b.dropPartition(p)
 	}
