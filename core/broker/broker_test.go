@@ -232,6 +232,15 @@ func TestIdempotentProducer(t *testing.T) {
 		require.Equal(t, int64(0), p.BaseOffset)
 	}
 	require.Equal(t, int64(1), h.logs[core.Partition{Topic: h.b.image.Topic("orders").ID}].end)
+
+	ask1 := kmsg.NewPtrDescribeProducersRequest()
+	ask1.Topics = []kmsg.DescribeProducersRequestTopic{{Topic: "orders", Partitions: []int32{0, 1}}}
+	parts := ask[*kmsg.DescribeProducersResponse](h, ask1).Topics[0].Partitions
+	require.Len(t, parts[0].ActiveProducers, 1)
+	require.Equal(t, first.ProducerID, parts[0].ActiveProducers[0].ProducerID)
+	require.Equal(t, int32(0), parts[0].ActiveProducers[0].LastSequence)
+	require.Equal(t, int64(-1), parts[0].ActiveProducers[0].CurrentTxnStartOffset)
+	require.Equal(t, errUnknownTopicOrPartition, parts[1].ErrorCode)
 }
 
 func TestFetchSession(t *testing.T) {

@@ -27,6 +27,7 @@ var handlers = map[kmsg.Key]handler{
 	kmsg.DescribeCluster:         handleDescribeCluster,
 	kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
 	kmsg.DescribeLogDirs:         handleDescribeLogDirs,
+	kmsg.DescribeProducers:       handleDescribeProducers,
 	kmsg.DescribeQuorum:          handleDescribeQuorum,
 	kmsg.BrokerRegistration:      handleByController,
 	kmsg.BrokerHeartbeat:         handleByController,

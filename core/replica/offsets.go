@@ -67,6 +67,9 @@ func (r *Replica) TimeFound(now core.Time, asked OffsetAnswer, offset, timestamp
 	return OffsetAnswer{Offset: offset, Timestamp: timestamp, Epoch: epoch}
 }
 
+// Serving returns 0 if the replica leads, and may answer a client now; else the error code that says why it may not.
+func (r *Replica) Serving(now core.Time) int16 { return r.checkServing(now, -1) }
+
 // OffsetForLeaderEpoch returns the largest epoch not above the asked one, and its end (KIP-279); -1 and -1 if the
 // asked one is above all that is known here.
 func (r *Replica) OffsetForLeaderEpoch(now core.Time, currentLeaderEpoch, epoch int32) (code int16, e int32, end int64) {

@@ -60,6 +60,7 @@ var apis = []API{
 	{Key: kmsg.AlterPartition, Min: 3, Served: 3, Max: 3, Peer: true},
 	{Key: kmsg.FetchSnapshot, Min: 1, Served: 1, Max: 1, Peer: true},
 	{Key: kmsg.DescribeCluster, Min: 0, Served: 0, Max: 2},
+	{Key: kmsg.DescribeProducers, Min: 0, Served: 0, Max: 0},
 	{Key: kmsg.BrokerRegistration, Min: 4, Served: 4, Max: 4, Peer: true},
 	{Key: kmsg.BrokerHeartbeat, Min: 1, Served: 1, Max: 1, Peer: true},
 	{Key: kmsg.AllocateProducerIDs, Min: 0, Served: 0, Max: 0, Peer: true},
