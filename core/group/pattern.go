@@ -4,9 +4,6 @@ import (
 	"errors"
 	"regexp"
 	"regexp/syntax"
-	"strings"
-
-	"lockstep/core"
 )
 
 // maxPattern bounds a pattern's program: matching takes time in proportion to it, and is done while others wait.
@@ -31,15 +28,15 @@ func checkPattern(pattern string) error {
 // whole is a pattern that has to match all of a name.
 func whole(pattern string) string { return `\A(?:` + pattern + `)\z` }
 
-// match returns the topics whose names match a pattern, sorted. Internal topics are not for consumers.
+// match returns the topics whose names match a pattern, sorted. Internal topics are matched as others are, as in Kafka:
+// a client that wants none of them asks by another pattern.
 func (c *Coordinator) match(pattern string) (topics []string) {
 	re, err := regexp.Compile(whole(pattern))
 	if err != nil {
 		return nil // was checked when it came; a later version may know more
 	}
 	c.topics.TopicNames(func(name string) bool {
-		internal := name == OffsetsTopic || name == core.MetadataTopic || strings.HasPrefix(name, "__transaction_state")
-		if !internal && re.MatchString(name) {
+		if re.MatchString(name) {
 			topics = append(topics, name)
 		}
 		return true
