@@ -75,6 +75,7 @@ type Broker struct {
 	deleting        map[replica.Waiter]*pendingDelete
 	creations       []*creationWait
 	groups          *group.Coordinator
+	groupClock      groupClock
 	groupRequests   map[group.Token]*request  // unanswered
 	groupWrites     map[replica.Waiter]uint64 // the coordinator's, by the replica's waiter
 	producers       producerIDs
@@ -146,7 +147,7 @@ func (b *Broker) Deadline() core.Time {
 		return core.Never
 	}
 	d := core.Earlier(b.timers.next(), b.deadline.next())
-	d = core.Earlier(d, b.groups.Deadline())
+	d = core.Earlier(d, b.groupDeadline())
 	if b.quorum != nil {
 		d = core.Earlier(d, b.quorum.Deadline())
 	}
@@ -240,8 +241,8 @@ func (b *Broker) tick() {
 		b.controller.Tick(b.now, &out)
 		b.carryController(&out)
 	}
-	if b.groups.Deadline() <= b.now {
-		b.stepGroups(func(c *groupCall) { c.Tick(b.now, b.wall, c.out) })
+	if b.groupDeadline() <= b.now {
+		b.stepGroups(func(c *groupCall) { c.Tick(b.groupNow(), b.wall, c.out) })
 	}
 	b.deadline.run(b.now, func(p *partition) {
 		p.replica.Tick(b.now, b.wall, &b.rout)

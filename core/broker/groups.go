@@ -48,8 +48,10 @@ func handleGroup(b *Broker, q *request) {
 		delete(b.groupRequests, token)
 		b.groups.Cancel(token)
 	}
+	now := b.groupNow()
+	b.groups.Mute(!b.lease.Valid(b.now))
 	b.stepGroups(func(c *groupCall) {
-		c.Handle(b.now, q.Wall, token, group.Client{ID: q.Client.ID, Host: q.Client.Host}, q.Msg, c.out)
+		c.Handle(now, q.Wall, token, group.Client{ID: q.Client.ID, Host: q.Client.Host}, q.Msg, c.out)
 	})
 }
 
@@ -65,7 +67,7 @@ func (b *Broker) offsetsPartition(index int32) *partition {
 func (b *Broker) writeGroups(w *group.Write) {
 	p := b.offsetsPartition(w.Partition)
 	if p == nil {
-		b.stepGroups(func(c *groupCall) { c.WriteFailed(b.now, w.Seq, errNotCoordinator, false, c.out) })
+		b.stepGroups(func(c *groupCall) { c.WriteFailed(b.groupNow(), w.Seq, errNotCoordinator, false, c.out) })
 		return
 	}
 	builder := record.NewBuilder()
@@ -75,7 +77,7 @@ func (b *Broker) writeGroups(w *group.Write) {
 	built, err := builder.Build()
 	if err != nil {
 		b.log(Error, "group records could not be encoded", "error", err)
-		b.stepGroups(func(c *groupCall) { c.WriteFailed(b.now, w.Seq, errUnknownServerError, false, c.out) })
+		b.stepGroups(func(c *groupCall) { c.WriteFailed(b.groupNow(), w.Seq, errUnknownServerError, false, c.out) })
 		return
 	}
 	b.waiters++
@@ -94,9 +96,9 @@ func (b *Broker) writeGroups(w *group.Write) {
 func (b *Broker) groupWritten(seq uint64, code int16, unknown bool) {
 	b.stepGroups(func(c *groupCall) {
 		if code == errNone {
-			c.Committed(b.now, seq, c.out)
+			c.Committed(b.groupNow(), seq, c.out)
 		} else {
-			c.WriteFailed(b.now, seq, code, unknown, c.out)
+			c.WriteFailed(b.groupNow(), seq, code, unknown, c.out)
 		}
 	})
 }
@@ -118,7 +120,7 @@ func (b *Broker) followGroups(p *partition) {
 	leads := !p.gone && p.replica.Role() == replica.Leader
 	if p.load != nil && (!leads || p.load.epoch != p.replica.LeaderEpoch()) {
 		p.load = nil
-		b.stepGroups(func(c *groupCall) { c.Resign(b.now, p.id.Index, c.out) })
+		b.stepGroups(func(c *groupCall) { c.Resign(b.groupNow(), p.id.Index, c.out) })
 	}
 	if !leads {
 		return
@@ -130,7 +132,7 @@ func (b *Broker) followGroups(p *partition) {
 	}
 	if l := p.load; l.read && !l.done && p.replica.HighWatermark() >= l.end {
 		l.done = true
-		b.stepGroups(func(c *groupCall) { c.Loaded(b.now, b.wall, p.id.Index, c.out) })
+		b.stepGroups(func(c *groupCall) { c.Loaded(b.groupNow(), b.wall, p.id.Index, c.out) })
 	}
 }
 
@@ -213,12 +215,43 @@ func (t topicsOf) Rack(id core.TopicID, partition int32) (racks []string) {
 	return racks
 }
 
+// groupClock is the coordinator's time. It stands still while this broker has no lease: what members sent meanwhile was refused
+// or not heard, so that no session may end by it, and a coordinator that was deposed meanwhile is not to judge anybody.
+type groupClock struct {
+	time core.Time
+	seen core.Time // the broker's time at time
+}
+
+// groupNow brings the coordinator's time forward, by as much as there was a lease.
+func (b *Broker) groupNow() core.Time {
+	k := &b.groupClock
+	if leased := core.Earlier(b.now, b.lease.Until); leased > k.seen {
+		k.time, k.seen = k.time.Add(leased.Sub(k.seen)), leased
+	}
+	return k.time
+}
+
+// groupsLeased has the coordinator's time go on from now, where it stood still without a lease.
+func (b *Broker) groupsLeased() {
+	b.groupNow()
+	b.groupClock.seen = b.now
+}
+
+// groupDeadline is when the coordinator wants a tick, in the broker's time.
+func (b *Broker) groupDeadline() core.Time {
+	d := b.groups.Deadline()
+	if d == core.Never || !b.lease.Valid(b.now) {
+		return core.Never
+	}
+	return b.groupClock.seen.Add(d.Sub(b.groupClock.time))
+}
+
 // topicsChanged tells the coordinator if the deltas touch which topics and partitions there are.
 func (b *Broker) topicsChanged(deltas []controller.Delta) {
 	for i := range deltas {
 		switch d := &deltas[i]; {
 		case d.Kind == controller.TopicCreated, d.Kind == controller.TopicDeleted, d.Kind == controller.PartitionChanged && d.Old == nil:
-			b.stepGroups(func(c *groupCall) { c.TopicsChanged(b.now, b.wall, c.out) })
+			b.stepGroups(func(c *groupCall) { c.TopicsChanged(b.groupNow(), b.wall, c.out) })
 			return
 		}
 	}

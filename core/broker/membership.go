@@ -178,6 +178,9 @@ func (b *Broker) onHeartbeat(sent core.Time, r *kmsg.BrokerHeartbeatResponse) {
 // renewLease lets this broker answer as a leader until an instant. If it could not for a while, what waited is looked at again.
 func (b *Broker) renewLease(until core.Time) {
 	ran := !b.lease.Valid(b.now)
+	if ran {
+		b.groupsLeased()
+	}
 	if b.lease.Until = max(b.lease.Until, until); !ran || !b.lease.Valid(b.now) {
 		return
 	}

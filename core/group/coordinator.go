@@ -23,12 +23,17 @@ type Coordinator struct {
 	timers   *btree.BTreeG[timer] // when groups want to be looked at
 	sweeps   core.Time            // when offsets are next looked at for those whose time is over
 	sweeping bool                 // one such sweep is under way
+	mute     bool                 // requests are refused
 
 	// of the call that is being served
 	now  core.Time
 	wall core.WallMillis
 	out  *Out
 }
+
+// Mute says whether requests are refused, as they are while the broker cannot know that it still leads what it coordinates:
+// another may have taken the groups, and what is known here of members and offsets be old.
+func (c *Coordinator) Mute(on bool) { c.mute = on }
 
 // partition is one partition of the offsets topic that this broker leads.
 type partition struct {

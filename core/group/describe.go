@@ -54,6 +54,11 @@ func describeClassic(x *kmsg.DescribeGroupsResponseGroup, g *group, version int1
 // listGroups serves ListGroups, with filters by state (KIP-518) and type (KIP-848).
 func (c *Coordinator) listGroups(q call, m *kmsg.ListGroupsRequest) {
 	resp := m.ResponseKind().(*kmsg.ListGroupsResponse)
+	if c.mute {
+		resp.ErrorCode = errCoordinatorNotAvailable
+		c.answer(q.token, resp)
+		return
+	}
 	for _, i := range slices.Sorted(maps.Keys(c.parts)) {
 		p := c.parts[i]
 		if p.loading { // a part of the truth would pass for the whole

@@ -15,6 +15,8 @@
 //     is applied, undone if its write fails, and whatever else concerns the
 //     group waits in order until it is known (write.go).
 //   - Stale generations, member epochs and instances are refused (rule 20).
+//   - A coordinator that cannot know whether it still is one (its broker has no lease) answers nobody, and its time
+//     stands still (core/broker/groups.go).
 //   - Under KIP-848 a partition is given to a member when no other member has it,
 //     and a member has it until it says that it has not (consumer_reconcile.go).
 //   - A group costs memory by what is configured, and nobody waits for a member

@@ -67,7 +67,7 @@ func (c *Coordinator) find(id string) (*partition, int16) {
 	}
 	p := c.parts[PartitionFor(id, n)]
 	switch {
-	case p == nil:
+	case p == nil, c.mute:
 		return nil, errNotCoordinator
 	case p.loading:
 		return nil, errCoordinatorLoading

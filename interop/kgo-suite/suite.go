@@ -41,7 +41,7 @@ var omitted = map[string]omission{
 	"TestSCRAMAuth":                            {false, noSASL},
 	"TestSCRAMAuthBadCredentials":              {false, noSASL},
 	"TestOAuthAuth":                            {false, noSASL},
-	"TestIssueProduceBrokerTooOldFailsRecords": {false, "a broker that does not advertise Produce version 2; Lockstep does, as Kafka does"},
+	"TestIssueProduceBrokerTooOldFailsRecords": {false, "a broker that does not advertise Produce version 2 (see Departures)"},
 }
 
 // suite is the copied tests.
