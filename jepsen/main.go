@@ -9,13 +9,17 @@ import (
 )
 
 func main() {
+	if beMember() {
+		return
+	}
 	var o options
-	faults := flag.String("faults", "", "what happens at the end of a round, drawn from: kill (kill -9), stop (SIGTERM), pause (SIGSTOP for a while); with -brokers from: "+faultNames())
+	groups := flag.Bool("groups", false, "torment consumer groups: processes of their own, which are killed, frozen, join and leave, as are coordinators")
+	faults := flag.String("faults", "", "what happens at the end of a round, drawn from: kill (kill -9), stop (SIGTERM), pause (SIGSTOP for a while); with -brokers from: "+faultNames()+"; with -groups from: "+groupFaultNames())
 	flag.IntVar(&o.brokers, "brokers", 1, "brokers: more than one are a cluster, and the topic has as many replicas")
 	flag.BoolVar(&o.verbose, "v", false, "say what is done to a cluster; its brokers log at level debug")
 	flag.IntVar(&o.rounds, "rounds", 100, "rounds of load and fault")
 	flag.DurationVar(&o.load, "load", 300*time.Millisecond, "average time of load before a fault")
-	flag.IntVar(&o.partitions, "partitions", 4, "partitions of the topic")
+	flag.IntVar(&o.partitions, "partitions", 0, "partitions of the topic; 0 is 4, and 12 with -groups")
 	flag.IntVar(&o.producers, "producers", 4, "producers: half of them idempotent, the others without, one with acks=1")
 	flag.IntVar(&o.rate, "rate", 500, "records a second of each producer")
 	flag.BoolVar(&o.deletes, "deletes", false, "delete records at times")
@@ -25,16 +29,28 @@ func main() {
 	flag.Parse()
 	if *faults == "" {
 		*faults = "kill"
-		if o.brokers > 1 {
+		switch {
+		case *groups:
+			*faults = groupFaultNames()
+		case o.brokers > 1:
 			*faults = "kill-leader,kill-controller,kill-both,pause,restart,wipe,kill-all"
 		}
 	}
 	o.faults = strings.Split(*faults, ",")
+	if o.partitions == 0 {
+		o.partitions = 4
+		if *groups {
+			o.partitions = 12
+		}
+	}
 	var s fmt.Stringer
 	var err error
-	if o.brokers > 1 {
+	switch {
+	case *groups:
+		s, err = runGroups(o)
+	case o.brokers > 1:
 		s, err = runCluster(o)
-	} else {
+	default:
 		s, err = run(o)
 	}
 	if err != nil {
