@@ -28,6 +28,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{15, "b3", "a clean stop was taken for an unclean one, and unsynced partitions had no leader for ever"},
 		{175, "b3", "all replicas of an unsynced topic stopped uncleanly, and it had no leader for ever"},
 		{196, "b3", "a follower stored what records said of producers before it had appended them, and then deleted them"},
+		{303, "b5", "a damaged leader alone in sync kept its partition from an eligible replica that was alive"},
 		{1233, "f0.f1.f2.f3.f4.f5.f6.f7.f10.f11.c1.c2.c3.o37.d21639.x", "a refused append that could not be cut off came back, which is allowed: the oracle said no"},
 		{2754, "", "a start that was still moving was shown to a reader"},
 	} {

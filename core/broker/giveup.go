@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/core/controller"
 	"lockstep/core/replica"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,12 +14,12 @@ import (
 const giveUpRetry = 500 * time.Millisecond
 
 // giveUp tells the controller that this broker's log of a partition is damaged (rules 13 and 15), so that another leads, and
-// the rest of the in-sync set commits without waiting until this replica is known to lag. Where nobody else is in sync
-// there is nobody to give it to: the log may be whole again after a restart, and stays what it is.
+// the rest of the in-sync set commits without waiting until this replica is known to lag. Where nobody else who holds all
+// that is committed is alive, there is nobody to give it to: the log may be whole again after a restart, and stays what it is.
 func (b *Broker) giveUp(p *partition) {
 	self := b.cfg.NodeID
 	if !p.damaged || p.gone || p.givingUp || b.membership.epoch < 0 || b.stopping ||
-		len(p.state.ISR) < 2 || !slices.Contains(p.state.ISR, self) {
+		!slices.Contains(p.state.ISR, self) || !b.successor(p.state) {
 		return
 	}
 	p.givingUp = true
@@ -29,4 +30,10 @@ func (b *Broker) giveUp(p *partition) {
 			b.giveUp(p)
 		})
 	})
+}
+
+// successor says that another broker that is alive is in sync, or was when it left and is eligible.
+func (b *Broker) successor(st *controller.Partition) bool {
+	may := func(id int32) bool { return id != b.cfg.NodeID && b.image.Broker(id).Active() }
+	return slices.ContainsFunc(st.ISR, may) || slices.ContainsFunc(st.ELR, may)
 }
