@@ -39,12 +39,13 @@ type commit struct {
 
 // groupVerdict is what a check found.
 type groupVerdict struct {
-	delivered, again  int // records that came, and those of them that had come before
-	commits, refused  int
-	owners, twice     int // holds of partitions, and those that began while another that was removed did not know it
-	removed, unfrozen int // holds that ended in the member's removal, and those of members that had not been frozen
-	looks, lives      int
-	wrong             []string
+	delivered, again int // records that came, and those of them that had come before
+	commits, refused int
+	owners           int // holds of partitions
+	twice, awake     int // those that began while another that was removed did not know it, and of these others those not frozen
+	lost             int // holds that ended as lost: by removal, or because the member reached no coordinator
+	looks, lives     int
+	wrong            []string
 }
 
 func (v *groupVerdict) err() error {
@@ -267,16 +268,18 @@ func (c *groupChecker) checkOwners(p int) {
 	for i := range holds {
 		a := &holds[i]
 		if a.end == lost {
-			if c.v.removed++; !a.frozen(a.to) {
-				c.v.unfrozen++
-			}
+			c.v.lost++
 		}
 		for j := i + 1; j < len(holds) && holds[j].from < a.to; j++ {
 			b := &holds[j]
 			if b.l == a.l {
 				continue
 			}
-			if c.v.twice++; a.end != lost && !a.frozen(b.from) {
+			c.v.twice++
+			if a.frozen(b.from) {
+				continue
+			}
+			if c.v.awake++; a.end != lost {
 				c.v.fault("%s: partition %d was assigned to %s while %s had it, for another %.3f s until: %s", c.group, p, b.l.name, a.l.name,
 					float64(a.to-b.from)/1e9, a.end)
 			}

@@ -93,6 +93,23 @@ func TestCheckGroup(t *testing.T) {
 	}
 }
 
+func TestCheckGroupCounts(t *testing.T) {
+	whole := told("whole", 0, has(100), gets(110, 0, 4))
+	a := told("a", 0, has(10), gets(20, 0, 2), commits(30, 1, 0), refuses(40, 1), losing(120))
+	b := told("b", 0, has(10), gets(20, 0, 2), gives(120))
+	b.pauses = []span{{50, 115}}
+	for _, c := range []struct {
+		l    *life
+		want groupVerdict
+	}{
+		{a, groupVerdict{delivered: 6, again: 2, refused: 1, owners: 2, twice: 1, awake: 1, lost: 1, lives: 2}},
+		{b, groupVerdict{delivered: 6, again: 2, owners: 2, twice: 1, lives: 2}},
+	} {
+		v := checkGroup(&groupHistory{group: "g", lives: []*life{whole, c.l}, truth: [][]int64{{100, 101, 102, 103}}})
+		require.Equal(t, c.want, v)
+	}
+}
+
 func TestSteps(t *testing.T) {
 	s := steps{{30, 2}, {10, 5}, {20, 3}, {40, 9}}
 	s.sort()

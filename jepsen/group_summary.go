@@ -59,7 +59,7 @@ type groupSummary struct {
 func (s *groupSummary) add(v groupVerdict) {
 	t := &s.verdict
 	t.delivered, t.again, t.commits, t.refused = t.delivered+v.delivered, t.again+v.again, t.commits+v.commits, t.refused+v.refused
-	t.owners, t.twice, t.removed, t.unfrozen, t.looks = t.owners+v.owners, t.twice+v.twice, t.removed+v.removed, t.unfrozen+v.unfrozen, t.looks+v.looks
+	t.owners, t.twice, t.awake, t.lost, t.looks = t.owners+v.owners, t.twice+v.twice, t.awake+v.awake, t.lost+v.lost, t.looks+v.looks
 	t.wrong = append(t.wrong, v.wrong...)
 	s.groups, s.members = s.groups+1, s.members+v.lives
 }
@@ -78,8 +78,8 @@ func (s groupSummary) String() string {
 			quantiles(faults[name], func(k struck) time.Duration { return k.healed }))
 	}
 	v := s.verdict
-	fmt.Fprintf(&b, " acked=%d delivered=%d again=%d commits=%d refused=%d assignments=%d overlaps=%d removed=%d removed_unfrozen=%d looks=%d lag=0 after %s seconds=%.1f load=%s violations=%d history: %s",
-		s.acked, v.delivered, v.again, v.commits, v.refused, v.owners, v.twice, v.removed, v.unfrozen, v.looks, s.caughtUp.Round(time.Millisecond),
+	fmt.Fprintf(&b, " acked=%d delivered=%d again=%d commits=%d refused=%d assignments=%d lost=%d overlaps=%d overlaps_unfrozen=%d looks=%d lag=0 after %s seconds=%.1f load=%s violations=%d history: %s",
+		s.acked, v.delivered, v.again, v.commits, v.refused, v.owners, v.lost, v.twice, v.awake, v.looks, s.caughtUp.Round(time.Millisecond),
 		s.took.Seconds(), loadAverage(), len(v.wrong), s.report)
 	return b.String()
 }
