@@ -235,7 +235,8 @@ func (o *oracle) truncated(h *host, q *logQueue, end int64) {
 // startMoved is the durable end of what was deleted.
 func (o *oracle) startMoved(h *host, q *logQueue, start int64) {
 	t := o.log(h, q.id)
-	if t.start = max(t.start, start); start > t.end() { // a follower begins anew where its leader's log begins
+	end := t.end()
+	if t.start = max(t.start, start); start > end { // a follower begins anew where its leader's log begins
 		t.batches, t.limbo, t.written, t.durable = nil, nil, start, start
 	}
 	t.of.start = max(t.of.start, start)
