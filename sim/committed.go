@@ -135,12 +135,16 @@ func (o *oracle) changed() {
 			continue
 		}
 		of.epoch, of.replicas, of.isr = p.Epoch, p.Replicas, slices.Clone(p.ISR)
+		o.w.atMoment(AfterChange, of)
 		if o.w.trace != nil {
 			o.w.event(-1, "epoch", fmt.Sprintf("%s: leader %d in epoch %d, in sync %v, eligible %v (partition epoch %d)", of.label, p.Leader, p.LeaderEpoch, p.ISR, p.ELR, p.Epoch))
 		}
 		for _, id := range of.isr {
 			if !slices.Contains(p.Replicas, id) {
 				o.w.fail("stranger in sync", "%s: %d is in sync and no replica of %v", of.label, id, p.Replicas)
+			}
+			if b := o.image.Broker(id); b == nil || b.Fenced {
+				o.w.fail("fenced in sync", "%s: broker-%d is in the in-sync set, and fenced", of.label, id)
 			}
 			o.holds(of, id, "is in the in-sync set")
 		}
@@ -194,6 +198,7 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	}
 	if was := of.leaders[epoch]; was == nil {
 		of.leaders[epoch] = h
+		o.w.atMoment(AfterElection, of)
 		o.w.event(h.lane, "leader", fmt.Sprintf("leads %s in epoch %d from offset %d", of.label, epoch, r.LogEnd()))
 	} else if was != h {
 		o.w.fail("two leaders", "%s: %s and %s lead in epoch %d", of.label, was.name(), h.name(), epoch)
@@ -202,6 +207,9 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	if r.LogStart() < of.deleted && !of.lenient(o.w) {
 		o.w.fail("deleted records back", "%s: %s leads with records from %d on; everything below %d was acknowledged as deleted", of.label, h.name(), r.LogStart(), of.deleted)
 		return
+	}
+	if r.LogEnd() > r.HighWatermark() {
+		o.w.atMoment(AfterAppend, of)
 	}
 	if hw := r.HighWatermark(); hw > of.hw || of.lenient(o.w) && hw != of.hw {
 		o.claim(h, of, hw)

@@ -39,6 +39,8 @@ func drawCluster(p *Plan, n int) {
 	if v := seed.New(p.Seed, seed.Label("voters")); n > 3 && v.Chance(500) {
 		p.Voters = 3
 	}
+	drawTuning(p, seed.New(p.Seed, seed.Label("tuning")))
+	drawMoments(p, seed.New(p.Seed, seed.Label("moments")))
 	if n > 2 && c.Chance(250) {
 		p.LostAtEnd = drawMinority(&c, n)
 	}
@@ -126,4 +128,52 @@ func strikeSomeone(p *Plan, c *seed.Stream, kind FaultKind) Fault {
 		f.For = time.Duration(c.Skewed(int64(100*time.Millisecond), int64(8*time.Second)))
 	}
 	return f
+}
+
+// drawTuning gives brokers settings under which things come to pass soon that are rare otherwise: leaders that move though
+// nobody died, followers that catch up in many steps, snapshots of the metadata.
+func drawTuning(p *Plan, c seed.Stream) {
+	all := func(name string, v int64) {
+		for i := range p.Brokers {
+			b := &p.Brokers[i]
+			b.Settings = append(b.Settings, Setting{name, strconv.FormatInt(v, 10)})
+		}
+	}
+	if c.Chance(200) {
+		all("leader.imbalance.check.interval.seconds", c.Between(1, 5))
+	}
+	if c.Chance(250) {
+		all("replica.fetch.max.bytes", c.Skewed(100, 20_000))
+	}
+	if c.Chance(250) {
+		all("metadata.log.max.record.bytes.between.snapshots", c.Skewed(200, 20_000))
+	}
+	if c.Chance(150) {
+		all("replica.fetch.wait.max.ms", c.Skewed(10, 500))
+	}
+}
+
+// drawMoments lets faults of some worlds wait for the moment at which they do the most harm, and makes some brokers deaf.
+func drawMoments(p *Plan, c seed.Stream) {
+	if c.Chance(200) {
+		for range c.Skewed(1, 5) {
+			f := strikeSomeone(p, &c, Deaf)
+			f.For = time.Duration(c.Skewed(int64(100*time.Millisecond), int64(5*time.Second)))
+			p.Faults = append(p.Faults, f)
+		}
+	}
+	if !c.Chance(400) {
+		return
+	}
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		if f.Kind == DiskRule || f.Kind == BitRot || f.Kind == DiskFull || !c.Chance(600) {
+			continue
+		}
+		f.When = AfterAck + Moment(c.Intn(int(numMoments)-1))
+		f.Skip = int(c.Skewed(0, 20))
+		if c.Chance(700) {
+			f.Broker = []int{TheLeader, AFollower}[c.Intn(2)]
+		}
+	}
 }

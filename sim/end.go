@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
@@ -90,8 +91,33 @@ func (w *world) converge() {
 	}
 	why := ""
 	w.runUntil(w.now+convergeTime, func() bool { why = w.apart(); return why == "" })
-	if w.failure == nil && why != "" {
+	switch {
+	case w.failure != nil:
+	case why != "":
 		w.fail("not converged", "%d seconds after the last write %s", convergeTime/second, why)
+	default:
+		w.compareImages()
+	}
+}
+
+// compareImages demands that whoever has applied the metadata log up to the same offset believes the same (rule 12).
+func (w *world) compareImages() {
+	byNext := map[int64]*host{}
+	for _, h := range w.hosts {
+		if h.core == nil {
+			continue
+		}
+		im := h.core.Image()
+		other := byNext[im.Next()]
+		if other == nil {
+			byNext[im.Next()] = h
+			continue
+		}
+		mine, theirs := im.Snapshot(), other.core.Image().Snapshot()
+		if !slices.EqualFunc(mine, theirs, bytes.Equal) {
+			w.fail("images differ", "%s and %s have both applied the metadata log up to %d, and their images differ", other.name(), h.name(), im.Next())
+			return
+		}
 	}
 }
 

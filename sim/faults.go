@@ -12,7 +12,9 @@ type misfortune struct {
 	f      *Fault
 	count  *FaultCount
 	victim *host
-	more   int // strikes that are still to come
+	more   int     // strikes that are still to come
+	of     *agreed // the partition whose moment it waited for
+	skip   int
 }
 
 // Kinds of events for faults.
@@ -37,6 +39,11 @@ func (m *misfortune) fire(e *event) {
 	}
 	if e.kind == evHeal {
 		m.heal(m.victim)
+		return
+	}
+	if m.f.When != AtOnce && m.of == nil {
+		m.skip = m.f.Skip
+		m.w.waiting = append(m.w.waiting, m)
 		return
 	}
 	h := m.whom()
@@ -166,7 +173,7 @@ func (w *world) healAll() {
 	for _, h := range w.hosts {
 		h.disk.ClearRules()
 		h.disk.SetCapacity(0)
-		h.wallOff = 0
+		h.wallOff, h.deaf = 0, 0
 		if !h.up && h.restart == nil && !h.lost {
 			h.restart = w.after(millisecond, h, evStart)
 		}

@@ -14,7 +14,16 @@ func (m *misfortune) whom() *host {
 	w, f := m.w, m.f
 	chance := seed.New(f.Seed, seed.Label("whom"))
 	switch f.Broker {
+	case AFollower:
+		if list := w.followers(m.of); len(list) > 0 {
+			return list[chance.Intn(len(list))]
+		}
 	case TheLeader:
+		if m.of != nil {
+			if h := w.leaderOf(m.of); h != nil {
+				return h
+			}
+		}
 		if led := w.leaders(); len(led) > 0 {
 			return led[chance.Intn(len(led))]
 		}
@@ -38,16 +47,62 @@ func (w *world) leaders() (led []*host) {
 		if of.id == core.MetadataPartition {
 			continue
 		}
-		for _, h := range w.hosts {
-			if h.core == nil {
-				continue
-			}
-			if r := h.core.Replica(of.id); r != nil && r.Role() == replica.Leader {
-				led = append(led, h)
-			}
+		if h := w.leaderOf(of); h != nil {
+			led = append(led, h)
 		}
 	}
 	return led
+}
+
+// leaderOf returns who leads a partition, nil if nobody that is up does. While one who was deposed does not know it, it is the newest.
+func (w *world) leaderOf(of *agreed) (leader *host) {
+	epoch := int32(-1)
+	for _, h := range w.hosts {
+		if h.core == nil {
+			continue
+		}
+		if r := h.core.Replica(of.id); r != nil && r.Role() == replica.Leader && r.LeaderEpoch() > epoch {
+			leader, epoch = h, r.LeaderEpoch()
+		}
+	}
+	return leader
+}
+
+// followers returns who is in sync and does not lead a partition, which nil leaves open.
+func (w *world) followers(of *agreed) (list []*host) {
+	for _, x := range w.oracle.agreements {
+		if of != nil && x != of || x.id == core.MetadataPartition {
+			continue
+		}
+		leader := w.leaderOf(x)
+		for _, id := range x.isr {
+			if h := w.hosts[id-1]; h != leader {
+				list = append(list, h)
+			}
+		}
+	}
+	return list
+}
+
+// atMoment strikes with what has waited for this.
+func (w *world) atMoment(what Moment, of *agreed) {
+	if len(w.waiting) == 0 {
+		return
+	}
+	kept := w.waiting[:0]
+	for _, m := range w.waiting {
+		if m.f.When != what || m.skip > 0 {
+			if m.f.When == what {
+				m.skip--
+			}
+			kept = append(kept, m)
+			continue
+		}
+		m.of = of
+		chance := seed.New(m.f.Seed, seed.Label("moment"))
+		w.after(chance.Between(0, 1)*chance.Skewed(10*microsecond, 20*millisecond), m, evStrike)
+	}
+	w.waiting = kept
 }
 
 // strikeCluster does what needs several brokers; false says that there was nothing to strike.
@@ -70,6 +125,8 @@ func (m *misfortune) strikeCluster(h *host, chance *seed.Stream) bool {
 	case BackToBack:
 		m.more = 2 + chance.Intn(4)
 		m.again()
+	case Deaf:
+		h.deaf = max(h.deaf, until)
 	case Hold:
 		return m.hold(h, chance, until)
 	case PeerReset:
@@ -147,6 +204,14 @@ func (m *misfortune) hold(h *host, chance *seed.Stream, until Time) bool {
 	c.arrival[side] = max(c.arrival[side], until)
 	c.held = until
 	return true
+}
+
+// deafness is until when nothing of the metadata log arrives at a side of a connection, 0 if nothing hinders it.
+func (c *conn) deafness(side int) Time {
+	if x, ok := c.ends[dialer].(*peerWire); ok && side == dialer && x.lane == broker.MetadataLane {
+		return c.by.deaf
+	}
+	return 0
 }
 
 // resetPeers breaks some connections between a broker and others.

@@ -30,16 +30,18 @@ type host struct {
 	decoder, peerDecoder kafka.Decoder
 	values               config.Values
 
-	powered bool
-	up      bool   // a process is running
-	ready   bool   // the broker is unfenced
-	serving bool   // connections are accepted
-	life    uint64 // goes up when a process begins and when it ends; events of another life are void
-	lives   uint64
-	paused  Time // the process does not run before
-	wallOff int64
-	origin  Time // of this life's monotonic clock
-	restart *event
+	powered    bool
+	up         bool   // a process is running
+	ready      bool   // the broker is unfenced
+	serving    bool   // connections are accepted
+	life       uint64 // goes up when a process begins and when it ends; events of another life are void
+	lives      uint64
+	paused     Time // the process does not run before
+	wallOff    int64
+	blackedOut bool // its machine has lost power
+	deaf       Time // nothing of the metadata log arrives until then
+	origin     Time // of this life's monotonic clock
+	restart    *event
 
 	store     *segment.Store
 	cluster   string // that the data directory is known to belong to
@@ -424,7 +426,7 @@ func (h *host) gone() {
 func (h *host) kill(power bool, down Time) bool {
 	was := h.up
 	if power {
-		h.powered = false
+		h.powered, h.blackedOut = false, true
 	}
 	if was {
 		h.gone()

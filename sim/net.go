@@ -166,6 +166,10 @@ func (c *conn) schedule(side int, kind uint8) *event {
 	if c.held > c.net.w.now {
 		c.net.w.stats.fault("hold").Mattered++
 	}
+	if deaf := c.deafness(side); at < deaf {
+		at = deaf
+		c.net.w.stats.fault("deaf").Mattered++
+	}
 	at = c.passes(side, at)
 	c.arrival[side] = at
 	e := c.net.w.queue.add(at, c, kind)

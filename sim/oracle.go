@@ -105,7 +105,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		t.aside = true
 		h.w.stats.SetAside++
 		if !harmed && !h.failedCalls() {
-			h.w.fail("false alarm", "%s is reported as damaged and is not: %v", t.name(), err)
+			h.w.fail(h.whatBroke(), "%s: a log that no fault of the disk has damaged cannot be opened: %v", t.name(), err)
 		}
 		return
 	}
@@ -143,6 +143,17 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		t.of.cut(s.End)
 	}
 	o.lost(t)
+}
+
+// whatBroke names a log that was found damaged though its disk has kept all its promises.
+func (h *host) whatBroke() string {
+	switch {
+	case h.blackedOut:
+		return "broken by power loss"
+	case h.lives > 1:
+		return "broken by restart"
+	}
+	return "false alarm"
 }
 
 // cut forgets batches that are not in the log any more.
@@ -293,7 +304,11 @@ func (o *oracle) acked(p *producer, l *line, b *outgoing, a *kmsg.ProduceRespons
 		o.w.fail("acked write lost", "%s has an acknowledgement from a log that was never opened", p.name)
 		return
 	}
-	if p.plan.Acks != -1 || of.lenient(o.w) {
+	if p.plan.Acks != -1 {
+		return
+	}
+	o.w.atMoment(AfterAck, of)
+	if of.lenient(o.w) {
 		return
 	}
 	end := a.BaseOffset + int64(len(b.values))

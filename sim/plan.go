@@ -137,18 +137,35 @@ const (
 	Hold                            // one connection between brokers stands still, the others go on
 	PeerReset                       // connections of a broker to others break
 	BackToBack                      // a leader is killed, and so is its successor, and again
+	Deaf                            // a broker learns nothing new of the metadata, while all else reaches it
 	numFaultKinds
 )
 
 // Instead of an index, Fault.Broker may say whom it strikes by what it is at that moment.
 const (
-	TheLeader     = -1 // of some partition
+	TheLeader     = -1 // of some partition; of the one whose moment the fault waited for
 	TheController = -2
+	AFollower     = -3 // in sync, of the partition whose moment the fault waited for, else of some
 )
+
+// Moment is what a fault waits for from its time on, because it does the most harm right after it.
+type Moment uint8
+
+// Moments.
+const (
+	AtOnce        Moment = iota
+	AfterAck             // a producer has an acknowledgement of acks=all
+	AfterElection        // a partition has a new leader
+	AfterChange          // the in-sync set of a partition has changed
+	AfterAppend          // a leader has appended what is not committed yet
+	numMoments
+)
+
+var momentNames = [numMoments]string{"", "an acknowledgement", "an election", "a change of the in-sync set", "an append"}
 
 var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
 	"bit-rot", "reset", "clog", "slow-net", "wall-jump", "blackout", "rolling-restart", "split", "one-way", "link", "swizzle",
-	"hold", "peer-reset", "back-to-back"}
+	"hold", "peer-reset", "back-to-back", "deaf"}
 
 // String returns the kind's name.
 func (k FaultKind) String() string { return faultNames[k] }
@@ -162,6 +179,8 @@ type Fault struct {
 	Client int // Reset, Clog: whose connections; -1 is everybody's
 	Rule   simdisk.Rule
 	Seed   uint64
+	When   Moment
+	Skip   int // so many such moments pass first
 }
 
 // String describes the fault in a few words.
@@ -172,12 +191,17 @@ func (f *Fault) String() string {
 		s = "leader " + f.Name()
 	case TheController:
 		s = "controller " + f.Name()
+	case AFollower:
+		s = "follower " + f.Name()
 	}
 	if f.Kind == DiskRule {
 		return s + " at call " + itoa(f.Rule.Nth) + " of " + f.Rule.Op.String() + " " + f.Rule.Path
 	}
 	if f.For != 0 {
 		s += " " + f.For.String()
+	}
+	if f.When != AtOnce {
+		s += " after " + momentNames[f.When]
 	}
 	return s
 }

@@ -33,9 +33,12 @@ type world struct {
 	came          map[uint64]bool // operations whose records are in a log in the end
 	verifier      *verifier
 	lanes         int
-	losesUnsynced bool    // something in the plan may take away what is not synced
-	rots          bool    // or change bytes
-	drifts        bool    // clocks go apart by more than the lease allows
+	losesUnsynced bool          // something in the plan may take away what is not synced
+	rots          bool          // or change bytes
+	drifts        bool          // clocks go apart by more than the lease allows
+	waiting       []*misfortune // for a moment
+	paceFrom      Time          // paceEvents are counted from here on
+	paceEvents    int
 	added         []int32 // partitions that topics got after their birth
 }
 
@@ -77,12 +80,26 @@ func (w *world) runUntil(end Time, done func() bool) {
 		}
 		w.now = e.at
 		w.stats.Events++
+		w.watchPace()
 		w.mix(uint64(e.at)<<8 ^ uint64(e.kind))
 		e.to.fire(e)
 		w.queue.free(e)
 	}
 	if w.failure == nil {
 		w.now = max(w.now, end)
+	}
+}
+
+// frenzy is how many events of one virtual second say that somebody goes round in circles.
+const frenzy = 1_000_000
+
+// watchPace ends a world in which much happens and no time passes: a processor would be busy for ever.
+func (w *world) watchPace() {
+	if w.now >= w.paceFrom+second {
+		w.paceFrom, w.paceEvents = w.now, 0
+	}
+	if w.paceEvents++; w.paceEvents > frenzy {
+		w.fail("busy loop", "%d events in less than a second of virtual time", frenzy)
 	}
 }
 

@@ -20,6 +20,7 @@ const darkness = "power-loss-at-end"
 const (
 	brokersPrefix = "brokers-" // at least so many
 	topicPrefix   = "topic-"   // a topic has this setting
+	brokerPrefix  = "broker-"  // a broker has this setting
 )
 
 // noAdmin is a world in which nobody makes topics.
@@ -27,7 +28,7 @@ const noAdmin = "no-admin"
 
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
-// topic-SETTING; no-admin; or several of these with | between, one of which is
+// topic-SETTING; broker-SETTING; no-admin; after-ack and its like, of faults that wait for a moment; or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
 	if before, after, ok := strings.Cut(hint, ">"); ok {
@@ -44,6 +45,9 @@ func Known(hint string) bool {
 				continue
 			}
 		}
+		if setting, ok := strings.CutPrefix(name, brokerPrefix); ok && config.BrokerDef(setting) != nil {
+			continue
+		}
 		if !slices.Contains(names, name) {
 			return false
 		}
@@ -52,8 +56,8 @@ func Known(hint string) bool {
 }
 
 var names = func() []string {
-	list := []string{darkness, noAdmin}
-	for kind := sim.Kill; kind <= sim.BackToBack; kind++ {
+	list := append([]string{darkness, noAdmin}, moments[1:]...)
+	for kind := sim.Kill; kind <= sim.Deaf; kind++ {
 		list = append(list, dashed(kind.String()))
 	}
 	for e := 1; e < simdisk.NumEffects; e++ {
@@ -61,6 +65,9 @@ var names = func() []string {
 	}
 	return list
 }()
+
+// moments are what faults may wait for, by sim.Moment.
+var moments = []string{"", "after-ack", "after-election", "after-change", "after-append"}
 
 func dashed(s string) string { return strings.ReplaceAll(s, " ", "-") }
 
@@ -128,5 +135,10 @@ func has(p *sim.Plan, name string) bool {
 			return slices.ContainsFunc(t.Settings, func(s sim.Setting) bool { return s.Name == setting })
 		})
 	}
-	return slices.ContainsFunc(p.Faults, func(f sim.Fault) bool { return dashed(f.Name()) == name })
+	if setting, ok := strings.CutPrefix(name, brokerPrefix); ok {
+		return slices.ContainsFunc(p.Brokers, func(b sim.BrokerPlan) bool {
+			return slices.ContainsFunc(b.Settings, func(s sim.Setting) bool { return s.Name == setting })
+		})
+	}
+	return slices.ContainsFunc(p.Faults, func(f sim.Fault) bool { return dashed(f.Name()) == name || moments[f.When] == name })
 }
