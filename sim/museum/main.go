@@ -14,7 +14,7 @@ import (
 func main() {
 	var c curator
 	run := flag.String("run", "", "ids of exhibits, separated by commas; empty is all")
-	flag.DurationVar(&c.budget, "for", time.Minute, "time for each exhibit")
+	flag.DurationVar(&c.budget, "for", time.Minute, "processor time for each exhibit")
 	flag.IntVar(&c.shrink, "shrink", 200, "runs at most to shrink each failure; 0 is none")
 	flag.Uint64Var(&c.first, "first", 1, "the first seed")
 	flag.BoolVar(&c.control, "control", true, "run the product as it is over the same seeds")

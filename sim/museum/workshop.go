@@ -61,7 +61,7 @@ func moduleRoot() (string, error) {
 // build builds a package with an exhibit's bug in it (without, for nil), and returns the program.
 func (w *workshop) build(e *Entry, pkg string) (string, error) {
 	name := "plain"
-	args := []string{"build"}
+	args := []string{"build", "-ldflags", "-s -w"} // nobody debugs them, and they are many
 	if e != nil {
 		name = e.ID
 		overlay, _, err := w.overlay(e)
@@ -103,7 +103,7 @@ func (w *workshop) goTool(args ...string) error {
 // Verdict is what the worker prints when it ends.
 type Verdict struct {
 	Seeds   int     // worlds run
-	Seconds float64 // until the first kill, or until it gave up
+	Seconds float64 // of processor time, until the first kill, or until it gave up
 	Events  int64   // simulated
 	Killed  bool
 	Seed    uint64 // that failed

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockstep/core/config"
 	"lockstep/sim"
@@ -19,6 +20,7 @@ const darkness = "power-loss-at-end"
 // Prefixes of hints.
 const (
 	brokersPrefix = "brokers-" // at least so many
+	shortPrefix   = "short-"   // work takes at most so many seconds
 	topicPrefix   = "topic-"   // a topic has this setting
 	brokerPrefix  = "broker-"  // a broker has this setting
 )
@@ -28,7 +30,7 @@ const noAdmin = "no-admin"
 
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
-// topic-SETTING; broker-SETTING; no-admin; after-ack and its like, of faults that wait for a moment; or several of these with | between, one of which is
+// topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment; or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
 	if before, after, ok := strings.Cut(hint, ">"); ok {
@@ -36,6 +38,11 @@ func Known(hint string) bool {
 	}
 	for _, name := range strings.Split(hint, "|") {
 		if n, ok := strings.CutPrefix(name, brokersPrefix); ok {
+			if _, err := strconv.Atoi(n); err == nil {
+				continue
+			}
+		}
+		if n, ok := strings.CutPrefix(name, shortPrefix); ok {
 			if _, err := strconv.Atoi(n); err == nil {
 				continue
 			}
@@ -129,6 +136,10 @@ func has(p *sim.Plan, name string) bool {
 	if n, ok := strings.CutPrefix(name, brokersPrefix); ok {
 		least, err := strconv.Atoi(n)
 		return err == nil && len(p.Brokers) >= least
+	}
+	if n, ok := strings.CutPrefix(name, shortPrefix); ok {
+		most, err := strconv.Atoi(n)
+		return err == nil && p.Duration <= time.Duration(most)*time.Second
 	}
 	if setting, ok := strings.CutPrefix(name, topicPrefix); ok {
 		return slices.ContainsFunc(p.Topics, func(t sim.TopicPlan) bool {

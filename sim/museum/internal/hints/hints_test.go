@@ -12,15 +12,18 @@ import (
 
 func TestMatch(t *testing.T) {
 	p := &sim.Plan{
-		Brokers: make([]sim.BrokerPlan, 3),
-		Topics:  []sim.TopicPlan{{Settings: []sim.Setting{{Name: "retention.ms", Value: "5"}}}},
-		Clients: []sim.ClientPlan{{Kind: sim.Producer}},
-		Faults: []sim.Fault{{Kind: sim.CleanStop, At: time.Second, For: time.Second}, {Kind: sim.Kill, At: 3 * time.Second},
+		Duration: 4 * time.Second,
+		Brokers:  []sim.BrokerPlan{{Settings: []sim.Setting{{Name: "replica.fetch.max.bytes", Value: "100"}}}, {}, {}},
+		Topics:   []sim.TopicPlan{{Settings: []sim.Setting{{Name: "retention.ms", Value: "5"}}}},
+		Clients:  []sim.ClientPlan{{Kind: sim.Producer}},
+		Faults: []sim.Fault{{Kind: sim.CleanStop, At: time.Second, For: time.Second}, {Kind: sim.Kill, At: 3 * time.Second, When: sim.AfterAck},
 			{Kind: sim.DiskRule, At: 1500 * time.Millisecond, Rule: simdisk.Rule{Effect: simdisk.PowerCut}}},
 	}
 	for hint, want := range map[string]bool{
 		"kill": true, "power-loss": false, "power-loss|kill": true, "disk-power-cut": true, "power-loss-at-end": false,
 		"brokers-3": true, "brokers-4": false, "topic-retention.ms": true, "topic-segment.bytes": false, "no-admin": true,
+		"short-5": true, "short-3": false, "after-ack": true, "after-election": false, "deaf": false,
+		"broker-replica.fetch.max.bytes": true, "broker-replica.lag.time.max.ms": false,
 		"clean-stop>kill": true, "kill>clean-stop": false, "clean-stop>disk-power-cut": false, "clean-stop>power-loss-at-end": false,
 		"clean-stop|pause>disk-power-cut|kill": true,
 	} {
@@ -33,7 +36,7 @@ func TestMatch(t *testing.T) {
 	require.True(t, Match(p, []string{"clean-stop>power-loss-at-end"}))
 	p.Clients = append(p.Clients, sim.ClientPlan{Kind: sim.Admin})
 	require.False(t, Match(p, []string{"no-admin"}))
-	for _, hint := range []string{"", "nothing", "brokers-", "topic-nosuch", "kill>nothing", "kill|nothing"} {
+	for _, hint := range []string{"", "nothing", "brokers-", "topic-nosuch", "broker-nosuch", "short-x", "kill>nothing", "kill|nothing"} {
 		require.False(t, Known(hint), hint)
 	}
 }
