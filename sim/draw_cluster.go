@@ -162,6 +162,11 @@ func drawMoments(p *Plan, c seed.Stream) {
 			p.Faults = append(p.Faults, f)
 		}
 	}
+	for i := range p.Faults { // what ends within a session goes by unnoticed
+		if k := p.Faults[i].Kind; (k == Pause || k == Split || k == OneWay || k == Link || k == Hold) && c.Chance(400) {
+			p.Faults[i].For = time.Duration(c.Between(int64(time.Second), int64(10*time.Second)))
+		}
+	}
 	if !c.Chance(400) {
 		return
 	}

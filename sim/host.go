@@ -40,6 +40,7 @@ type host struct {
 	wallOff    int64
 	blackedOut bool // its machine has lost power
 	deaf       Time // nothing of the metadata log arrives until then
+	reign      reign
 	origin     Time // of this life's monotonic clock
 	restart    *event
 
@@ -96,6 +97,7 @@ func newHost(w *world, index int, plan *BrokerPlan) *host {
 	}
 	h.values = config.NewValues(settings)
 	h.jobs.init(h)
+	h.reign.heard = make([]Time, len(w.plan.Brokers))
 	return h
 }
 

@@ -163,6 +163,9 @@ func (hc *hostConn) request(frame []byte) {
 		return
 	}
 	h.w.stats.Requests++
+	if hc.from > 0 && broker.LaneOf(r.Msg) == broker.MetadataLane {
+		h.reign.heard[hc.from-1] = h.w.now
+	}
 	h.step(broker.Request{Conn: hc.id, Seq: seq, Peer: hc.peer, Client: broker.Client{ID: r.ClientID, Host: "client"}, Wall: h.wall(),
 		Msg: r.Msg, Batches: r.Batches})
 }
