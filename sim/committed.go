@@ -280,44 +280,6 @@ func (o *oracle) leadsQuorum(h *host, term int32, hw int64) {
 	o.majority(of, "when "+h.name()+" commits")
 }
 
-// reign is how a broker has led the metadata quorum.
-type reign struct {
-	term         int32
-	since, last  Time   // it has led in the term, as far as it was seen
-	heard        []Time // by broker: when it last fetched
-	unheard      bool
-	unheardSince Time
-}
-
-// Bounds on how long who leads the metadata quorum may go on without a majority: many times as long as it is to.
-const (
-	unheardTime  = 3 * second
-	stepDownTime = 3 * second
-)
-
-// hearsMajority demands that a leader whom no majority asks for anything steps down (rule 11).
-func (o *oracle) hearsMajority(h *host, term int32) {
-	r, now := &h.reign, o.w.now
-	if r.term != term || now-r.last > second/2 { // it did not run meanwhile
-		r.term, r.since, r.unheard = term, now, false
-	}
-	r.last = now
-	n := 1
-	for i := range o.w.numVoters() {
-		if i != h.index && now-max(r.heard[i], r.since) < unheardTime {
-			n++
-		}
-	}
-	switch unheard := 2*n <= o.w.numVoters(); {
-	case !unheard:
-		r.unheard = false
-	case !r.unheard:
-		r.unheard, r.unheardSince = true, now
-	case now-r.unheardSince > stepDownTime:
-		o.w.fail("leads unheard", "%s leads the metadata quorum in term %d, and no majority has asked for anything for %d seconds", h.name(), term, (unheardTime+stepDownTime)/second)
-	}
-}
-
 // majority demands that more than half of the voters hold all that the metadata log has committed.
 func (o *oracle) majority(of *agreed, when string) {
 	if of.hw == 0 {

@@ -158,7 +158,11 @@ func (q *logQueue) perform(h *host, e broker.Effect) {
 	case broker.DeleteLog:
 		q.delete(h)
 	case broker.SaveState:
-		q.save(e, h.store.SaveState(e.State), broker.StateSaved{Token: e.Token})
+		err := h.store.SaveState(e.State)
+		if err == nil {
+			h.reign.saved = e.State
+		}
+		q.save(e, err, broker.StateSaved{Token: e.Token})
 	case broker.SaveSnapshot:
 		err := h.snapshots.Save(snapshot.ID(e.Snapshot.SnapshotID), e.Snapshot.Bytes)
 		q.save(e, err, broker.SnapshotSaved{Token: e.Token})

@@ -225,6 +225,7 @@ func (h *host) open(fs *simdisk.FS) (*segment.Store, broker.Boot, error) {
 	if err != nil {
 		return nil, broker.Boot{}, err
 	}
+	h.reign.saved = state
 	boot := broker.Boot{State: state, Clean: store.Clean(), ClusterID: h.cluster}
 	for _, f := range store.Found() {
 		boot.Logs = append(boot.Logs, f.Partition)
@@ -345,6 +346,7 @@ func (h *host) carry(e broker.Effect) {
 	}
 	switch e := e.(type) {
 	case broker.Respond:
+		h.w.oracle.votes(h, e.Msg)
 		h.respond(&e)
 	case broker.CloseConn:
 		if hc := h.conns[e.Conn]; hc != nil {
@@ -358,6 +360,7 @@ func (h *host) carry(e broker.Effect) {
 		h.w.stats.count(e.Level)
 	case broker.LimitConns, broker.KnowPeer: // simulated connections have no bound, and find every broker
 	case broker.Call:
+		h.w.oracle.votes(h, e.Msg)
 		h.call(e)
 	default:
 		h.enqueue(e)

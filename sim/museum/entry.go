@@ -18,6 +18,7 @@ type Entry struct {
 	Breaks   string // the property that it violates, with the rule that excludes it
 	Schedule string // a schedule that shows it
 	Also     string // the second guard that is taken away, too, if one hides the bug
+	Hidden   string // why no world shows it, if none does: it is run all the same, and may survive
 	Hints    []string
 	Changes  []Change
 }
@@ -95,7 +96,7 @@ func (e *Entry) header(line string) error {
 	}
 	value = strings.TrimSpace(value)
 	fields := map[string]*string{"id": &e.ID, "title": &e.Title, "where": &e.Where, "breaks": &e.Breaks,
-		"schedule": &e.Schedule, "also": &e.Also}
+		"schedule": &e.Schedule, "also": &e.Also, "hidden": &e.Hidden}
 	switch field := fields[name]; {
 	case name == "hints":
 		e.Hints = strings.Fields(value)

@@ -138,6 +138,9 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 		return false, err
 	}
 	killer, length := "SURVIVED", ""
+	if e.Hidden != "" {
+		killer = "hidden"
+	}
 	if v.Killed {
 		killer, length = v.Oracle, fmt.Sprintf("%d of %d", v.Shrunk, v.Plan)
 	}
@@ -152,7 +155,10 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	if c.verbose && v.Killed {
 		fmt.Printf("      seed %d, cut %q: %s\n", v.Seed, v.Repeat, v.Reason)
 	}
-	return v.Killed && !product.Killed, nil
+	if c.verbose && !v.Killed && e.Hidden != "" {
+		fmt.Printf("      hidden: %s\n", e.Hidden)
+	}
+	return (v.Killed || e.Hidden != "") && !product.Killed, nil
 }
 
 // hunt runs worlds with the bug until one fails that does not fail without it,
