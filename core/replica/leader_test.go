@@ -389,6 +389,8 @@ func TestWithoutALeaseNothingIsServedOrAcknowledged(t *testing.T) {
 	n.produce(1, 3, 7, 0, 2, "c")
 	_, pending := n.produce(-1, 4, 7, 0, 0, "a")
 	require.True(t, pending, "a duplicate is an acknowledgement too")
+	res, _ := n.produce(-1, 5, 7, 0, 9, "d")
+	require.Equal(t, codeNotLeaderOrFollower, res.Code, "a successor may have what is missing here: that is not said with authority")
 	n.settle()
 	require.Len(t, n.produced, 1)
 	lease.Until = n.now.Add(time.Second)

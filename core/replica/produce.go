@@ -18,6 +18,9 @@ func (r *Replica) Produce(now core.Time, wall core.WallMillis, c record.Checked,
 	}
 	h := c.Batch.Header()
 	switch v := r.log.Producers().Check(&h); {
+	case v.Code != codeNone && !r.lease.Valid(now):
+		// Who was deposed and does not know it has not seen what the producer sent since: it must not refuse with authority.
+		return r.refused(w, codeNotLeaderOrFollower, "the lease has run out"), false
 	case v.Code != codeNone:
 		return r.refused(w, v.Code, fmt.Sprintf("producer %d, epoch %d, sequence %d", h.ProducerID, h.ProducerEpoch, h.BaseSequence)), false
 	case v.Duplicate:
