@@ -28,6 +28,7 @@ type clientBase struct {
 	meta    metadata
 	ops     int // operations begun
 	stopped bool
+	paused  Time       // the process does not run before
 	maxes   [128]int16 // versions chosen for each API key
 }
 
@@ -170,6 +171,10 @@ func (x *wire) watch() {
 func (x *wire) fire(*event) {
 	x.timer = nil
 	now := x.client.w.now
+	if now < x.client.paused {
+		x.timer = x.client.w.queue.add(x.client.paused, x, evDue)
+		return
+	}
 	if len(x.sent) > 0 && x.sent[0].due <= now || len(x.waiting) > 0 && x.waiting[0].due <= now {
 		x.client.w.stats.Timeouts++
 		c := x.conn

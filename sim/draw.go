@@ -24,6 +24,7 @@ func DrawFor(s uint64, brokers int) *Plan {
 	if brokers > 1 {
 		drawCluster(p, brokers)
 	}
+	drawGroups(p, seed.New(s, seed.Label("groups"))) // last: what it adds has the highest numbers
 	return p
 }
 
@@ -123,7 +124,7 @@ func between(c *seed.Stream, lo, hi int64) (int64, int64) {
 
 func drawClients(p *Plan, c seed.Stream) {
 	pace := time.Duration(c.Skewed(int64(50*time.Millisecond), int64(4*time.Second)))
-	for kind, most := range [numClientKinds]int64{4, 3, 2, 1, 1} {
+	for kind, most := range []int64{4, 3, 2, 1, 1} {
 		n := int(c.Skewed(0, most))
 		if kind == int(Producer) {
 			n = max(n, 1)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"lockstep/core/controller"
+	"lockstep/core/group"
 )
 
 // The end of a world of several brokers: a minority may stay lost; the rest must come to agree.
@@ -56,17 +57,7 @@ func (w *world) unavailable(topic int, partition int32) bool {
 	if p == nil {
 		return false
 	}
-	usable := func(id int32) bool {
-		h, t := w.hosts[id-1], w.oracle.logs[replicaKey{int(id) - 1, of.id}]
-		return !h.lost && (t == nil || !t.aside)
-	}
-	left := 0
-	for _, id := range p.Replicas {
-		if usable(id) {
-			left++
-		}
-	}
-	return left < w.minInSync(topic) || !slices.ContainsFunc(p.ISR, usable) && !slices.ContainsFunc(p.ELR, usable)
+	return w.lacks(p, of, w.minInSync(topic))
 }
 
 // minInSync is a topic's min.insync.replicas, which is at most the number of its replicas.
@@ -141,7 +132,7 @@ func (w *world) excusedLabel(of *agreed) bool {
 			return w.excused(i, of.id.Index)
 		}
 	}
-	return of.lenient(w)
+	return of.lenient(w) || of.topic == group.OffsetsTopic && w.unusable(of)
 }
 
 func (w *world) partApart(p *controller.Partition, of *agreed) string {

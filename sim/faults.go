@@ -41,6 +41,10 @@ func (m *misfortune) fire(e *event) {
 		m.heal(m.victim)
 		return
 	}
+	if m.f.ofMember() {
+		m.strikeMember()
+		return
+	}
 	if m.f.When != AtOnce && m.of == nil {
 		m.skip = m.f.Skip
 		m.w.waiting = append(m.w.waiting, m)

@@ -135,6 +135,9 @@ func (c *conn) frozen(side int) Time {
 	if h := c.owner(side); h != nil && h.up && c.net.w.now < h.paused {
 		return h.paused
 	}
+	if w := c.net.w; side == dialer && c.by == nil && c.client < len(w.clients) && w.now < w.clients[c.client].base().paused {
+		return w.clients[c.client].base().paused
+	}
 	return 0
 }
 
@@ -280,7 +283,11 @@ func (n *network) forget(c *conn) {
 func (c *conn) fire(e *event) {
 	side := int(e.n)
 	if until := c.frozen(side); until > 0 {
-		c.net.w.stats.fault("pause").Mattered++
+		name := "pause"
+		if c.owner(side) == nil {
+			name = "member-pause"
+		}
+		c.net.w.stats.fault(name).Mattered++
 		x := c.net.w.queue.add(until, c, e.kind)
 		x.n, x.data, x.more = e.n, e.data, e.more
 		if c.last[side] == e {

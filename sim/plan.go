@@ -73,10 +73,11 @@ const (
 	Reader // asks for offsets
 	Admin  // deletes records, adds partitions, alters and describes; makes and deletes topics of its own
 	Noise  // sends what is no request
+	Member // belongs to a consumer group
 	numClientKinds
 )
 
-var clientNames = [numClientKinds]string{"producer", "consumer", "reader", "admin", "noise"}
+var clientNames = [numClientKinds]string{"producer", "consumer", "reader", "admin", "noise", "member"}
 
 // String returns the kind's name, which client ids begin with.
 func (k ClientKind) String() string { return clientNames[k] }
@@ -110,6 +111,8 @@ type ClientPlan struct {
 	MaxBytes       int32
 	PartitionBytes int32
 	Seek           int // chance in a thousand, after a fetch, to go elsewhere
+
+	Member *MemberPlan // of a member of a group
 }
 
 // FaultKind is what goes wrong.
@@ -138,6 +141,10 @@ const (
 	PeerReset                       // connections of a broker to others break
 	BackToBack                      // a leader is killed, and so is its successor, and again
 	Deaf                            // a broker learns nothing new of the metadata, while all else reaches it
+	MemberDeath                     // a member of a group dies without a word; For: until it is started again
+	MemberLost                      // a member dies as soon as it has joined, and is not started again
+	MemberPause                     // a member does not run for a while
+	MemberLeave                     // a member leaves its group, and is started again after For
 	numFaultKinds
 )
 
@@ -165,7 +172,7 @@ var momentNames = [numMoments]string{"", "an acknowledgement", "an election", "a
 
 var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
 	"bit-rot", "reset", "clog", "slow-net", "wall-jump", "blackout", "rolling-restart", "split", "one-way", "link", "swizzle",
-	"hold", "peer-reset", "back-to-back", "deaf"}
+	"hold", "peer-reset", "back-to-back", "deaf", "member-death", "member-lost", "member-pause", "member-leave"}
 
 // String returns the kind's name.
 func (k FaultKind) String() string { return faultNames[k] }
@@ -176,7 +183,7 @@ type Fault struct {
 	At     time.Duration
 	For    time.Duration
 	Broker int
-	Client int // Reset, Clog: whose connections; -1 is everybody's
+	Client int // Reset, Clog: whose connections; -1 is everybody's. Of a member: which client it is
 	Rule   simdisk.Rule
 	Seed   uint64
 	When   Moment
@@ -193,6 +200,9 @@ func (f *Fault) String() string {
 		s = "controller " + f.Name()
 	case AFollower:
 		s = "follower " + f.Name()
+	}
+	if f.ofMember() {
+		s = "c" + itoa(f.Client) + " " + f.Name()
 	}
 	if f.Kind == DiskRule {
 		return s + " at call " + itoa(f.Rule.Nth) + " of " + f.Rule.Op.String() + " " + f.Rule.Path

@@ -121,6 +121,8 @@ func newClient(k ClientKind) client {
 		return &reader{}
 	case Admin:
 		return &admin{}
+	case Member:
+		return &member{}
 	}
 	return &noise{}
 }
@@ -146,6 +148,11 @@ func (w *world) live() {
 	}
 	w.runUntil(w.now+int64(w.plan.Duration), nil)
 	w.drain()
+	for _, g := range w.groups {
+		if w.failure == nil {
+			g.close()
+		}
+	}
 	if w.plan.PowerLossAtEnd && w.failure == nil {
 		w.darkness()
 	}
@@ -168,7 +175,7 @@ func (w *world) drain() {
 	if w.failure != nil {
 		return
 	}
-	w.phase = draining
+	w.phase, w.drained = draining, w.now
 	w.event(-1, "phase", "draining: everything is healed")
 	w.healAll()
 	w.loseSome()
@@ -187,6 +194,10 @@ func (w *world) drain() {
 	if w.failure == nil && !idle() && !w.harmedAtAll() {
 		for _, c := range w.clients {
 			if !c.idle() {
+				if m, ok := c.(*member); ok {
+					w.fail("stuck", "%s has not settled %d seconds after the last fault: %s", m.mp.Group, drainTime/second, m.g.unsettled())
+					return
+				}
 				w.fail("stuck", "%s has no answer %d seconds after the last fault", c.base().name, drainTime/second)
 				return
 			}

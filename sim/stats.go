@@ -20,6 +20,10 @@ type Stats struct {
 	Ops       int64 // in the history
 	DiskCalls int64
 
+	Assignments int64 // that members of groups were given
+	Commits     int64 // of offsets, acknowledged
+	Resumed     int64 // partitions that were gone on with at a committed offset
+
 	CrashesInside int64 // of disk calls
 	ErrorStops    int64 // processes that ended themselves because of an error
 	SetAside      int64 // logs reported as damaged
@@ -88,6 +92,9 @@ func (s *Stats) Add(t *Stats) {
 	s.Timeouts += t.Timeouts
 	s.Ops += t.Ops
 	s.DiskCalls += t.DiskCalls
+	s.Assignments += t.Assignments
+	s.Commits += t.Commits
+	s.Resumed += t.Resumed
 	s.CrashesInside += t.CrashesInside
 	s.ErrorStops += t.ErrorStops
 	s.SetAside += t.SetAside

@@ -39,6 +39,8 @@ type world struct {
 	waiting       []*misfortune // for a moment
 	paceFrom      Time          // paceEvents are counted from here on
 	paceEvents    int
+	groups        []*groupTruth
+	drained       Time    // when draining began
 	added         []int32 // partitions that topics got after their birth
 }
 
