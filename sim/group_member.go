@@ -89,6 +89,9 @@ func (m *member) start() {
 	m.g.members = append(m.g.members, m)
 	m.ids, m.names = map[[16]byte]int{}, map[int][16]byte{}
 	m.maxes[kmsg.Metadata.Int16()] = max(m.maxes[kmsg.Metadata.Int16()], 10) // of older ones no ids can be learned
+	if m.mp.long() {
+		m.maxes[kmsg.JoinGroup.Int16()] = max(m.maxes[kmsg.JoinGroup.Int16()], 1) // the oldest one takes the session for the rebalance timeout
+	}
 	if m.mp.Modern {
 		m.maxes[kmsg.OffsetCommit.Int16()] = max(m.maxes[kmsg.OffsetCommit.Int16()], 9)
 		m.maxes[kmsg.OffsetFetch.Int16()] = max(m.maxes[kmsg.OffsetFetch.Int16()], 9)
@@ -113,7 +116,7 @@ func (m *member) stop() {
 	}
 }
 
-func (m *member) idle() bool { return m.stopped && m.g.settled() }
+func (m *member) idle() bool { return m.stopped && (m.g == nil || m.g.settled()) }
 
 // instance is the member's instance id, if it has one and speaks versions that know of it.
 func (m *member) instance() *string {

@@ -161,6 +161,9 @@ func (w *world) live() {
 		w.inspect()
 	}
 	if w.failure == nil {
+		w.audit()
+	}
+	if w.failure == nil {
 		w.converge()
 	}
 	if w.failure == nil {
