@@ -89,7 +89,7 @@ func (m *member) start() {
 	m.g.members = append(m.g.members, m)
 	m.ids, m.names = map[[16]byte]int{}, map[int][16]byte{}
 	m.maxes[kmsg.Metadata.Int16()] = max(m.maxes[kmsg.Metadata.Int16()], 10) // of older ones no ids can be learned
-	if m.mp.long() {
+	if m.mp.Long() {
 		m.maxes[kmsg.JoinGroup.Int16()] = max(m.maxes[kmsg.JoinGroup.Int16()], 1) // the oldest one takes the session for the rebalance timeout
 	}
 	if m.mp.Modern {
@@ -107,9 +107,9 @@ func (m *member) stop() {
 	}
 	others := m.g.othersUp(m)
 	switch {
-	case others && m.wasted > 0 && !(m.mp.long() && m.mp.Instance != ""): // the others are to do without it
+	case others && m.wasted > 0 && !(m.mp.Long() && m.mp.Instance != ""): // the others are to do without it
 		m.later(second, evRise)
-	case others && m.mp.Gone && !m.mp.long():
+	case others && m.mp.Gone && !m.mp.Long():
 	default:
 		m.wasted = 0
 		m.rise()

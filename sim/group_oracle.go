@@ -71,7 +71,7 @@ func (w *world) group(p *MemberPlan) *groupTruth {
 			return g
 		}
 	}
-	g := &groupTruth{w: w, name: p.Group, modern: p.Modern, long: p.long(), parts: map[partOf]*groupPart{}}
+	g := &groupTruth{w: w, name: p.Group, modern: p.Modern, long: p.Long(), parts: map[partOf]*groupPart{}}
 	for i := range w.plan.Clients {
 		if c := &w.plan.Clients[i]; c.Member != nil && c.Member.Group == p.Group {
 			g.topics = c.Topics

@@ -22,8 +22,8 @@ type MemberPlan struct {
 // longSession is a session timeout that no group may wait for: whoever dies while a group rebalances must be missed earlier.
 const longSession = 10 * time.Minute
 
-// long says that the member's silence alone is noticed too late for the world.
-func (m *MemberPlan) long() bool { return m.Session >= longSession }
+// Long says that the member's silence alone is noticed too late for the world.
+func (m *MemberPlan) Long() bool { return m.Session >= longSession }
 
 // drawGroups adds consumer groups to some worlds, and what goes wrong with their members. It has a stream of its own and adds
 // at the ends, so that the rest of a world is what it is without groups.

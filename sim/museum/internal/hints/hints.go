@@ -30,7 +30,9 @@ const noAdmin = "no-admin"
 
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
-// topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment; or several of these with | between, one of which is
+// topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment;
+// group, or group-classic, -consumer (KIP-848), -static, -long (a session that is longer than
+// the world); or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
 	if before, after, ok := strings.Cut(hint, ">"); ok {
@@ -62,9 +64,21 @@ func Known(hint string) bool {
 	return true
 }
 
+// groups says what hints want of a member of a consumer group.
+var groups = map[string]func(*sim.MemberPlan) bool{
+	"group":          func(*sim.MemberPlan) bool { return true },
+	"group-classic":  func(m *sim.MemberPlan) bool { return !m.Modern },
+	"group-consumer": func(m *sim.MemberPlan) bool { return m.Modern },
+	"group-static":   func(m *sim.MemberPlan) bool { return m.Instance != "" },
+	"group-long":     func(m *sim.MemberPlan) bool { return m.Long() },
+}
+
 var names = func() []string {
 	list := append([]string{darkness, noAdmin}, moments[1:]...)
-	for kind := sim.Kill; kind <= sim.Deaf; kind++ {
+	for name := range groups {
+		list = append(list, name)
+	}
+	for kind := sim.Kill; kind <= sim.MemberLeave; kind++ {
 		list = append(list, dashed(kind.String()))
 	}
 	for e := 1; e < simdisk.NumEffects; e++ {
@@ -129,6 +143,9 @@ func inOrder(p *sim.Plan, before, after []string) bool {
 func has(p *sim.Plan, name string) bool {
 	if name == noAdmin {
 		return !slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Kind == sim.Admin })
+	}
+	if want := groups[name]; want != nil {
+		return slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Member != nil && want(c.Member) })
 	}
 	if name == darkness {
 		return p.PowerLossAtEnd

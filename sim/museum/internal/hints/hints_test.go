@@ -36,6 +36,11 @@ func TestMatch(t *testing.T) {
 	require.True(t, Match(p, []string{"clean-stop>power-loss-at-end"}))
 	p.Clients = append(p.Clients, sim.ClientPlan{Kind: sim.Admin})
 	require.False(t, Match(p, []string{"no-admin"}))
+	p.Clients = append(p.Clients, sim.ClientPlan{Kind: sim.Member, Member: &sim.MemberPlan{Modern: true, Session: time.Second}})
+	for hint, want := range map[string]bool{"group": true, "group-consumer": true, "group-classic": false, "group-static": false, "group-long": false} {
+		require.True(t, Known(hint), hint)
+		require.Equal(t, want, Match(p, []string{hint}), hint)
+	}
 	for _, hint := range []string{"", "nothing", "brokers-", "topic-nosuch", "broker-nosuch", "short-x", "kill>nothing", "kill|nothing"} {
 		require.False(t, Known(hint), hint)
 	}
