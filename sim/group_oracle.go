@@ -393,6 +393,16 @@ func (g *groupTruth) close() {
 	}
 }
 
+// moveOn makes the group rebalance without a member that does not notice, if that one does not lead it.
+func (g *groupTruth) moveOn(without *member) {
+	for _, m := range g.members {
+		if m != without && m.up && !g.modern && g.w.now >= m.paused {
+			m.rejoin()
+			m.work()
+		}
+	}
+}
+
 // lacks says that nobody who may lead a partition is left, or not enough replicas for a write.
 func (w *world) lacks(p *controller.Partition, of *agreed, least int) bool {
 	usable := func(id int32) bool {

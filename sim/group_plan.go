@@ -144,9 +144,16 @@ func (m *misfortune) strikeMember() {
 		m.count.Mattered += busy
 		c.die(int64(m.f.For))
 	case MemberLost:
+		if c.instance() == nil { // a new member makes the group rebalance
+			c.die(-1)
+			c.rise()
+		}
 		c.doom = m.count
 	case MemberPause:
 		c.paused = m.w.now + int64(m.f.For)
+		if seed.Mix(m.f.Seed)%2 == 0 {
+			c.g.moveOn(c)
+		}
 	case MemberLeave:
 		m.count.Mattered += busy
 		c.leaveFor(int64(m.f.For))

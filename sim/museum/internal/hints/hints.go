@@ -31,8 +31,8 @@ const noAdmin = "no-admin"
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
 // topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment;
-// group, or group-classic, -consumer (KIP-848), -static, -long (a session that is longer than
-// the world); or several of these with | between, one of which is
+// group, group-classic or group-consumer (KIP-848); member-lost-long, one whose session
+// outlives the world, member-pause-static, over a rebalance; or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
 	if before, after, ok := strings.Cut(hint, ">"); ok {
@@ -69,13 +69,24 @@ var groups = map[string]func(*sim.MemberPlan) bool{
 	"group":          func(*sim.MemberPlan) bool { return true },
 	"group-classic":  func(m *sim.MemberPlan) bool { return !m.Modern },
 	"group-consumer": func(m *sim.MemberPlan) bool { return m.Modern },
-	"group-static":   func(m *sim.MemberPlan) bool { return m.Instance != "" },
-	"group-long":     func(m *sim.MemberPlan) bool { return m.Long() },
+}
+
+// mishaps says what hints want of a member that a fault strikes, and of that fault.
+var mishaps = map[string]func(*sim.Fault, *sim.MemberPlan) bool{
+	"member-lost-long": func(f *sim.Fault, m *sim.MemberPlan) bool {
+		return f.Kind == sim.MemberLost && m.Long() && m.Instance == ""
+	},
+	"member-pause-static": func(f *sim.Fault, m *sim.MemberPlan) bool {
+		return f.Kind == sim.MemberPause && !m.Modern && m.Instance != "" && m.Session > f.For && f.For > m.Rebalance
+	},
 }
 
 var names = func() []string {
 	list := append([]string{darkness, noAdmin}, moments[1:]...)
 	for name := range groups {
+		list = append(list, name)
+	}
+	for name := range mishaps {
 		list = append(list, name)
 	}
 	for kind := sim.Kill; kind <= sim.MemberLeave; kind++ {
@@ -146,6 +157,12 @@ func has(p *sim.Plan, name string) bool {
 	}
 	if want := groups[name]; want != nil {
 		return slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Member != nil && want(c.Member) })
+	}
+	if want := mishaps[name]; want != nil {
+		return slices.ContainsFunc(p.Faults, func(f sim.Fault) bool {
+			m := p.Clients[max(0, min(f.Client, len(p.Clients)-1))].Member
+			return m != nil && want(&f, m)
+		})
 	}
 	if name == darkness {
 		return p.PowerLossAtEnd

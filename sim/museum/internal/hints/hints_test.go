@@ -37,7 +37,7 @@ func TestMatch(t *testing.T) {
 	p.Clients = append(p.Clients, sim.ClientPlan{Kind: sim.Admin})
 	require.False(t, Match(p, []string{"no-admin"}))
 	p.Clients = append(p.Clients, sim.ClientPlan{Kind: sim.Member, Member: &sim.MemberPlan{Modern: true, Session: time.Second}})
-	for hint, want := range map[string]bool{"group": true, "group-consumer": true, "group-classic": false, "group-static": false, "group-long": false} {
+	for hint, want := range map[string]bool{"group": true, "group-consumer": true, "group-classic": false, "member-lost-long": false} {
 		require.True(t, Known(hint), hint)
 		require.Equal(t, want, Match(p, []string{hint}), hint)
 	}
