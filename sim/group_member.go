@@ -21,6 +21,7 @@ type member struct {
 	coordinator int  // host, -1: not known
 	asking      bool // a request about the membership is on its way, or the pause after a failed one
 	committing  bool
+	anew        bool // commits also what is committed, as real clients do
 	looking     bool // for committed offsets, or the pause after that failed
 	learning    bool // metadata
 	beatAt      Time // the next heartbeat is due

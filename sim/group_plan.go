@@ -151,7 +151,8 @@ func (m *misfortune) strikeMember() {
 		c.doom = m.count
 	case MemberPause:
 		c.paused = m.w.now + int64(m.f.For)
-		if seed.Mix(m.f.Seed)%2 == 0 {
+		c.commitAt, c.anew = c.paused, true // when it wakes up it commits before it hears of anything
+		if seed.Mix(m.f.Seed)%4 > 0 {
 			c.g.moveOn(c)
 		}
 	case MemberLeave:

@@ -22,7 +22,7 @@ func (m *member) commit() {
 		x := kmsg.NewOffsetCommitRequestTopic()
 		x.Topic, x.TopicID = m.topicName(t), m.names[t]
 		for _, h := range m.held {
-			if h.topic != t || !h.dirty() {
+			if h.topic != t || !h.dirty() && !(m.anew && h.next >= 0) {
 				continue
 			}
 			m.seq++
@@ -37,6 +37,7 @@ func (m *member) commit() {
 			req.Topics = append(req.Topics, x)
 		}
 	}
+	m.anew = false
 	if len(sent) == 0 {
 		return
 	}
