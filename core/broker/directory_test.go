@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lockstep/core"
+	"lockstep/core/quorum"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -73,4 +74,26 @@ func TestForgottenVoteIsNoFreshStart(t *testing.T) {
 	}
 	require.NotNil(t, stop)
 	require.ErrorContains(t, stop.Err, "state is gone")
+}
+
+// What a snapshot holds is as good as what records tell: its partitions are opened, its settings hold, and no log of it is a
+// stray. Before, a broker that was started again from a snapshot knew of its topics and had none of their logs, and removed those.
+func TestStartFromSnapshotOpensItsPartitions(t *testing.T) {
+	before := newHost(t, nil)
+	createTopic(before, "orders", 2)
+	bytes, err := encodeSnapshot(before.b.image.Snapshot())
+	require.NoError(t, err)
+	snapshot := quorum.Snapshot{SnapshotID: before.b.quorum.Tip(), Bytes: bytes}
+	id := before.b.image.Topic("orders").ID
+	logs := []core.Partition{{Topic: id, Index: 0}, {Topic: id, Index: 1}}
+
+	after := bootHost(t, nil, Boot{Snapshot: &snapshot, Logs: logs, ClusterID: before.b.image.ClusterID()})
+	require.True(t, after.ready)
+	for _, l := range logs {
+		require.Contains(t, after.logs, l, "the log is not removed")
+		require.NotNil(t, after.b.parts[l])
+	}
+	after.pass()
+	p := produced(ask[*kmsg.ProduceResponse](after, produceRequest("orders", 1, -1), batch("a")))
+	require.Zero(t, p.ErrorCode)
 }

@@ -121,6 +121,9 @@ func (h *host) do(e Effect) {
 		}
 		l.end, l.failed = e.To, false
 		h.tell(Truncated{Log: e.Log, End: e.To})
+	case ResetLog:
+		h.logs[e.Log] = &memLog{start: e.Start, end: e.Start}
+		h.tell(Truncated{Log: e.Log, End: e.Start})
 	case SetStart:
 		h.logs[e.Log].start = e.Start
 		h.tell(StartMoved{Log: e.Log, Start: e.Start})

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/core"
@@ -230,7 +231,8 @@ func (b *Broker) removeStrays() {
 	}
 	strays := 0
 	for _, id := range b.boot.Logs {
-		if id != core.MetadataPartition && b.parts[id] == nil {
+		st := b.image.Partition(id)
+		if id != core.MetadataPartition && b.parts[id] == nil && (st == nil || !slices.Contains(st.Replicas, b.cfg.NodeID)) {
 			b.out.Add(DeleteLog{Log: id})
 			strays++
 		}

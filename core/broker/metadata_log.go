@@ -112,6 +112,9 @@ func (b *Broker) loadMetadata(end int64) {
 		b.controller = controller.New(controller.Settings{
 			NodeID: b.cfg.NodeID, Incarnation: b.cfg.Incarnation, Static: b.cfg.Static, Rand: b.cfg.Rand,
 		}, b.image)
+		if b.boot.Snapshot != nil {
+			b.adoptImage() // no record will tell of what it holds
+		}
 		b.stepQuorum(func(q *quorumCall) { q.Start(b.now, q.out) })
 		b.join()
 		return
@@ -333,11 +336,16 @@ func (b *Broker) restore(s *quorum.Snapshot) {
 		}
 	}
 	*b.image = *im // the controller holds the pointer
-	for br := range b.image.Brokers() {
-		b.knowPeer(br)
-	}
 	for _, p := range gone {
 		b.dropPartition(p)
+	}
+	b.adoptImage()
+}
+
+// adoptImage brings the broker in line with an image that came as a whole, from a snapshot.
+func (b *Broker) adoptImage() {
+	for br := range b.image.Brokers() {
+		b.knowPeer(br)
 	}
 	b.configure()
 	for st := range b.image.AllPartitions() {

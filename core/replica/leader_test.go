@@ -321,6 +321,11 @@ func TestNewLeaderDoesNotKnowTheEndYet(t *testing.T) { // KIP-207
 	require.Equal(t, int64(1), c[1].r.HighWatermark(), "not told yet")
 	c[1].apply(state(3, 2, 1, 1, 2, 3))
 	require.Equal(t, codeOffsetNotAvailable, c[1].r.ListOffsets(c[1].now, -1, 1, false, false).Code)
+	for _, offset := range []int64{-1, 2} {
+		res, pending := c[1].r.DeleteRecords(c[1].now, offset, 7, &c[1].out)
+		require.False(t, pending)
+		require.Equal(t, codeOffsetNotAvailable, res.Code, "it may be committed")
+	}
 	d := c[1].r.ConsumerFetch(c[1].now, 1, 1, -1, false)
 	require.Zero(t, d.Code)
 	require.Equal(t, int64(1), d.Limit)

@@ -93,6 +93,9 @@ func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out)
 	if code == codeNone && r.cfg.KeepRecords {
 		code = codePolicyViolation
 	}
+	if code == codeNone && r.hw < r.epochStart && (offset == -1 || offset > r.hw) {
+		code = codeOffsetNotAvailable // a new leader does not know yet how far the high watermark is (rule 6)
+	}
 	if offset == -1 {
 		offset = r.hw
 	}
