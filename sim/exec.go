@@ -375,22 +375,13 @@ func (q *logQueue) truncate(h *host, e broker.Truncate) {
 // reset empties a log, which begins and ends at e.Start then.
 func (q *logQueue) reset(h *host, e broker.ResetLog) {
 	h.w.oracle.restarting(h, q, e.Start)
-	first, end := q.log.Bounds()
-	var err error
-	if e.Start <= end {
-		_, err = q.log.Truncate(first)
-	}
-	if err == nil {
-		_, err = q.log.SetStart(e.Start)
-	}
-	if err != nil {
+	if err := q.log.Reset(e.Start); err != nil {
 		q.failed(h, e, err)
 		return
 	}
 	q.dropping = false
-	_, end = q.log.Bounds()
-	h.w.oracle.reset(h, q, end)
-	q.tell(broker.Truncated{Log: q.id, End: end})
+	h.w.oracle.reset(h, q, e.Start)
+	q.tell(broker.Truncated{Log: q.id, End: e.Start})
 }
 
 func (q *logQueue) lookup(h *host, e *broker.LookupTime) {

@@ -300,7 +300,12 @@ func (b *Broker) carryOut(p *partition) {
 
 func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	if out.Truncate.Set {
+		p.saved = min(p.saved, out.Truncate.Offset) // snapshots beyond it go with it
 		b.out.Add(Truncate{Log: p.id, To: out.Truncate.Offset})
+	}
+	if out.Restart.Set {
+		p.saved = min(p.saved, out.Restart.Offset)
+		b.out.Add(ResetLog{Log: p.id, Start: out.Restart.Offset})
 	}
 	// The producer table already counts what is to be appended, so that goes first where the start moves with it: a
 	// follower hears of both in one answer.

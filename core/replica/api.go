@@ -144,6 +144,7 @@ type Line struct {
 // comes after Append where there is one, so that the producer table, which counts it already, can be stored in between.
 type Out struct {
 	Truncate   Value            // cut the log here; answer with Truncated
+	Restart    Value            // empty the log, to begin and end here, wherever it was; answer with Truncated
 	SetStart   Value            // make this the log's first offset; beyond the log end: the log becomes empty and begins there. Answer with StartMoved
 	SaveEpochs bool             // store Epochs
 	Epochs     []log.EpochStart // not changed later

@@ -170,7 +170,7 @@ func (r *Replica) StartMoved(now core.Time, start int64, out *Out) {
 		r.progressed(now, out)
 		return
 	}
-	if start <= r.log.Start() {
+	if start <= r.log.Start() || start > r.log.End() { // beyond the end: it was asked for before the log began anew
 		return
 	}
 	if r.log.SetStart(start) {

@@ -38,6 +38,8 @@ func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans F
 	switch {
 	case ans.Code == codeOffsetOutOfRange && ans.LogStart > r.log.End():
 		r.restartAt(ans.LogStart, out)
+	case ans.Code == codeOffsetOutOfRange && ans.LogStart >= 0 && ans.LogStart < r.log.Start() && r.log.Start() == r.log.End():
+		r.resetTo(ans.LogStart, out) // nothing is here, and the leader's log ends below it
 	case ans.Code != codeNone:
 		r.fetchAt = now.Add(fetchBackoff)
 	case ans.Diverging != nil:
@@ -122,8 +124,18 @@ func (r *Replica) diverged(now core.Time, d log.EpochStart, out *Out) {
 		return
 	}
 	// They departed below what is here, and what was deleted here cannot come back: nothing is left, and no epoch either.
-	r.truncate(now, r.log.Start(), out)
-	r.log.Epochs().Clear()
+	r.resetTo(to, out)
+}
+
+// resetTo empties the log, to begin again below where it began: the leader's departs there. What was deleted here as
+// committed and old is gone in the leader's log too, as after an unclean election.
+func (r *Replica) resetTo(at int64, out *Out) {
+	out.line(levelWarn, "the leader's log departs below our start: starting over", r.attrs("start", r.log.Start(), "end", r.log.End(), "at", at)...)
+	r.log.Reset(at)
+	r.hw, r.rebuilding, r.startAsked = at, false, at
+	r.truncating++
+	r.truncateTo = at
+	out.Restart = Value{Set: true, Offset: at}
 	r.saveEpochs(out)
 }
 

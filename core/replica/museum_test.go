@@ -588,7 +588,15 @@ func TestFollowerThatDepartsBelowItsOwnStart(t *testing.T) {
 	c[0].settle()
 	ask, ok := c[0].r.WantFetch(c[0].now)
 	require.True(t, ok)
-	require.Equal(t, FetchAsk{Leader: 2, LeaderEpoch: 1, Offset: 4, LastFetchedEpoch: -1, LogStart: 4}, ask, "else it would be told the same again and again")
+	require.Equal(t, FetchAsk{Leader: 2, LeaderEpoch: 1, Offset: 2, LastFetchedEpoch: -1, LogStart: 2}, ask, "else it would be told the same again and again")
+	require.Equal(t, int64(2), c[0].end())
+
+	// As one is that begins above the leader's end and holds nothing: it begins where the leader does.
+	c[0].fetched(ask, FetchAnswer{Code: codeOffsetOutOfRange, LogStart: 1})
+	c[0].settle()
+	ask, ok = c[0].r.WantFetch(c[0].now)
+	require.True(t, ok)
+	require.Equal(t, int64(1), ask.Offset)
 }
 
 func TestFollowerWaitsAfterAnErrorAndAFullDisk(t *testing.T) {

@@ -55,6 +55,7 @@ type operation struct {
 	append   []record.Batch
 	sync     bool
 	truncate Value
+	restart  Value
 	setStart Value
 	epochs   *[]log.EpochStart
 	read     Value
@@ -98,8 +99,8 @@ func (n *node) end() int64 {
 func (n *node) carryOut() {
 	o := n.out
 	n.out = Out{}
-	for _, op := range []operation{{truncate: o.Truncate}, {setStart: o.SetStart}} {
-		if op.truncate.Set || op.setStart.Set {
+	for _, op := range []operation{{truncate: o.Truncate}, {restart: o.Restart}, {setStart: o.SetStart}} {
+		if op.truncate.Set || op.restart.Set || op.setStart.Set {
 			n.queue = append(n.queue, op)
 		}
 	}
@@ -142,6 +143,10 @@ func (n *node) write(fail bool) {
 		n.epochs = kept.List()
 		n.durable, n.synced, n.stuck = n.end(), n.epochs, false
 		n.r.Truncated(n.now, n.end(), &n.out)
+	case op.restart.Set:
+		n.batches, n.start, n.epochs = nil, op.restart.Offset, nil
+		n.durable, n.synced, n.stuck = n.start, nil, false
+		n.r.Truncated(n.now, n.start, &n.out)
 	case op.setStart.Set:
 		n.setStart(op.setStart.Offset)
 		n.r.StartMoved(n.now, n.start, &n.out)
