@@ -8,7 +8,7 @@ import (
 )
 
 // auditTime is how long it may take, in virtual time, until every group's offsets are there in the end.
-const auditTime = 60 * second
+const auditTime = 180 * second
 
 // auditor asks in the end, after all that went wrong, for what groups have committed.
 type auditor struct {

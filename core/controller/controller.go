@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/config"
@@ -176,7 +177,12 @@ func (c *Controller) Refused(now core.Time, out *Out) {
 		c.refuse(b.waiting)
 		c.reset()
 	}
+	// What it does by itself, it would try again at once, and be refused at once, as long as the disk is full.
+	c.grace, c.rebalance = max(c.grace, now.Add(refusedPause)), max(c.rebalance, now.Add(refusedPause))
 }
+
+// refusedPause is how long a controller whose records could not be appended waits before it fences or rebalances anew.
+const refusedPause = 100 * time.Millisecond
 
 // Dropped says that the records at and above from, though proposed, will never be committed, while this broker still leads.
 func (c *Controller) Dropped(now core.Time, from int64, out *Out) {

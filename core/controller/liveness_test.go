@@ -355,3 +355,20 @@ func TestNoBusyLoopWithoutMajority(t *testing.T) {
 	c.tick(300 * time.Millisecond)
 	require.True(t, c.image().Broker(1).Fenced)
 }
+
+// A controller whose metadata log takes nothing tries again after a while, and not at once for ever.
+func TestRefusedFencingIsNotRepeatedAtOnce(t *testing.T) {
+	c := threeBrokers(t)
+	active := c.members[0]
+	var out Out
+	for range 100 {
+		if c.now = max(c.now, active.Deadline()); len(out.Records) > 0 {
+			break
+		}
+		out = Out{}
+		active.Tick(c.now, &out)
+	}
+	require.NotEmpty(t, out.Records, "nobody is heard, so somebody is fenced")
+	active.Refused(c.now, &out)
+	require.Greater(t, active.Deadline(), c.now)
+}
