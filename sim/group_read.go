@@ -299,6 +299,10 @@ func (m *member) fetchFrom(broker int) {
 	req.MaxWaitMillis = int32(m.plan.MaxWait.Milliseconds())
 	req.MinBytes, req.MaxBytes = m.plan.MinBytes, m.plan.MaxBytes
 	req.SessionID, req.SessionEpoch = 0, -1
+	each := m.plan.PartitionBytes
+	if m.w.phase != working { // what is left is read in larger pieces, for there is a bound on how long it may take
+		req.MaxBytes, each = 1<<20, 1<<20
+	}
 	var asked []*holding
 	var from []int64
 	for _, h := range m.held {
@@ -307,7 +311,7 @@ func (m *member) fetchFrom(broker int) {
 			continue
 		}
 		asked, from = append(asked, h), append(from, h.next)
-		putFetch(req, name, m.names[h.topic], &position{topic: h.topic, partition: h.partition, next: h.next}, m.plan.PartitionBytes)
+		putFetch(req, name, m.names[h.topic], &position{topic: h.topic, partition: h.partition, next: h.next}, each)
 	}
 	if len(asked) == 0 {
 		return
