@@ -51,6 +51,11 @@ func (b *Broker) wantFetch(p *partition) {
 		p.wants = f
 		f.wants = append(f.wants, p)
 	}
+	b.pullSoon(f)
+}
+
+// pullSoon pulls once this instant's inputs are all taken.
+func (b *Broker) pullSoon(f *fetcher) {
 	if f.soon == nil {
 		f.soon = b.timers.set(b.now+1, func() {
 			f.soon = nil
@@ -167,6 +172,9 @@ func (b *Broker) onFetched(f *fetcher, asks []fetchAsk, a Answer) {
 		if p := asks[i].part; !p.gone && p.replica.Role() == replica.Follower {
 			b.wantFetch(p)
 		}
+	}
+	if len(f.wants) > 0 { // they may have waited for the calls to come back, and none that came back asks again
+		b.pullSoon(f)
 	}
 }
 
