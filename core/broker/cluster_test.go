@@ -153,6 +153,7 @@ func (h *host) read(resp *kmsg.FetchResponse, reads []Read) (all [][]record.Batc
 				if r.Topic != i || r.Partition != j {
 					continue
 				}
+				require.GreaterOrEqual(h.t, r.From, h.logs[r.Log].start, "the store refuses what is below a log's start")
 				for _, b := range h.logs[r.Log].batches {
 					if b.LastOffset() >= r.From && b.NextOffset() <= r.Limit {
 						c, _, err := record.Parse(slices.Clone(b.Bytes()))
@@ -412,4 +413,30 @@ func TestClusterDamagedLeaderIsReplaced(t *testing.T) {
 	w.run(time.Minute, func() bool { return len(next.b.image.Partition(id).ISR) == 3 })
 	require.Equal(t, int64(2), leader.logs[id].end)
 	require.False(t, leader.b.parts[id].damaged)
+}
+
+// A log may start inside a batch. A follower that begins there is sent that batch whole; from the store it is to be read by an
+// offset that the log still has.
+func TestClusterFollowerBeginsInsideABatch(t *testing.T) {
+	w := newNetwork(t, 3)
+	createAt(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
+	leader := w.leaderOf(w.hosts[0], "orders")
+	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
+	w.run(time.Second, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
+	for range 2 {
+		require.Zero(t, produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a", "b", "c"))).ErrorCode)
+	}
+	del := kmsg.NewPtrDeleteRecordsRequest()
+	del.TimeoutMillis = 1000
+	del.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: "orders", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Offset: 5}}}}
+	require.Zero(t, askAt[*kmsg.DeleteRecordsResponse](leader, 2*time.Second, del).Topics[0].Partitions[0].ErrorCode)
+
+	follower := w.hosts[leader.b.cfg.NodeID%3]
+	follower.now = w.now
+	follower.step(LogFailed{Log: id, Err: errors.New("rot")})
+	w.run(time.Second, func() bool { return len(leader.b.image.Partition(id).ISR) == 2 })
+	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
+	require.Equal(t, int64(6), follower.logs[id].end)
 }

@@ -196,9 +196,9 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 			e.part.replica.Told(f.m.ReplicaState.ID, e.HighWatermark)
 		}
 		t := fetchTopic(resp, &p.key)
-		if reads {
+		if reads { // a follower may begin at the base of the batch that the log's start is inside of: what is read is that whole batch
 			out.Reads = append(out.Reads, Read{Topic: len(resp.Topics) - 1, Partition: len(t.Partitions),
-				Log: e.part.id, From: p.offset, Limit: e.Limit, MaxBytes: p.maxBytes, Records: !f.replica})
+				Log: e.part.id, From: max(p.offset, e.LogStart), Limit: e.Limit, MaxBytes: p.maxBytes, Records: !f.replica})
 		}
 		t.Partitions = append(t.Partitions, b.fetchResponsePartition(resp, p, e))
 	}

@@ -125,7 +125,10 @@ func (h *host) do(e Effect) {
 		h.logs[e.Log] = &memLog{start: e.Start, end: e.Start}
 		h.tell(Truncated{Log: e.Log, End: e.Start})
 	case SetStart:
-		h.logs[e.Log].start = e.Start
+		l := h.logs[e.Log]
+		if l.start = e.Start; e.Start > l.end {
+			l.batches, l.end = nil, e.Start
+		}
 		h.tell(StartMoved{Log: e.Log, Start: e.Start})
 	case DeleteLog:
 		delete(h.logs, e.Log)
@@ -133,7 +136,13 @@ func (h *host) do(e Effect) {
 	case Compact:
 		h.compacts = append(h.compacts, e)
 	case ReadLog:
-		h.tell(LogRead{Token: e.Token, Batches: h.logs[e.Log].batches})
+		var found []record.Batch
+		for _, b := range h.logs[e.Log].batches {
+			if b.NextOffset() > e.From && b.BaseOffset() < e.Limit {
+				found = append(found, b)
+			}
+		}
+		h.tell(LogRead{Token: e.Token, Batches: found})
 	case LookupTime:
 		h.tell(h.logs[e.Log].lookup(e))
 	case SaveState:
