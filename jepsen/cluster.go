@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	ports "lockstep/bench/process"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -25,16 +27,17 @@ type cluster struct {
 // newCluster makes the brokers' directories and picks their ports.
 func newCluster(o options) (*cluster, error) {
 	c := &cluster{}
+	free, err := ports.FreePorts(2 * o.brokers)
+	if err != nil {
+		return nil, err
+	}
 	var voters, peers []string
 	for i := range o.brokers {
-		p, err := newProcess(o.binary, filepath.Join(o.dir, fmt.Sprint(i+1)))
+		p, err := newProcess(o.binary, filepath.Join(o.dir, fmt.Sprint(i+1)), free[2*i])
 		if err != nil {
 			return nil, err
 		}
-		peer, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
+		peer := fmt.Sprintf("127.0.0.1:%d", free[2*i+1])
 		c.procs, peers = append(c.procs, p), append(peers, peer)
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, peer))
 	}

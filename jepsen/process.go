@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,11 +28,8 @@ type process struct {
 // readyPatience is how long a broker may take until it serves.
 const readyPatience = 30 * time.Second
 
-func newProcess(binary, dir string) (*process, error) {
-	listen, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
+func newProcess(binary, dir string, port int) (*process, error) {
+	listen := fmt.Sprintf("127.0.0.1:%d", port)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -43,16 +39,6 @@ func newProcess(binary, dir string) (*process, error) {
 	}
 	return &process{binary: binary, dir: dir, address: listen, log: log,
 		args: []string{"broker", "--data", filepath.Join(dir, "data"), "--listen", listen, "--peer-listen", "127.0.0.1:0", "--http", ""}}, nil
-}
-
-// freeAddress finds a port that is free now, for a broker that keeps it over restarts.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // start starts a life and waits until it serves. It returns how long that took.

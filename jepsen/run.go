@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	ports "lockstep/bench/process"
 	"lockstep/linearizability"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -150,7 +151,11 @@ func (s *summary) count(h *linearizability.History) {
 func torment(o options) (h *linearizability.History, s summary, err error) {
 	began := time.Now()
 	s.faults = map[string]int{}
-	p, err := newProcess(o.binary, o.dir)
+	free, err := ports.FreePorts(1)
+	if err != nil {
+		return nil, s, err
+	}
+	p, err := newProcess(o.binary, o.dir, free[0])
 	if err != nil {
 		return nil, s, err
 	}

@@ -156,9 +156,19 @@ func (h *host) busy() bool {
 
 // reset breaks the connections of one client, or some of all.
 func (m *misfortune) reset(chance *seed.Stream) bool {
+	return m.breakConns(func(c *conn) bool {
+		if m.f.Client >= 0 {
+			return c.client == m.f.Client
+		}
+		return !chance.Chance(500)
+	})
+}
+
+// breakConns breaks the connections that which says, inside what is on its way on them; false says that there are none.
+func (m *misfortune) breakConns(which func(*conn) bool) bool {
 	any := false
 	for _, c := range append([]*conn(nil), m.w.net.conns...) {
-		if m.f.Client >= 0 && c.client != m.f.Client || m.f.Client < 0 && chance.Chance(500) {
+		if !which(c) {
 			continue
 		}
 		any = true

@@ -216,17 +216,7 @@ func (c *conn) deafness(side int) Time {
 
 // resetPeers breaks some connections between a broker and others.
 func (m *misfortune) resetPeers(h *host, chance *seed.Stream) bool {
-	any := false
-	for _, c := range append([]*conn(nil), m.w.net.conns...) {
-		if c.by == nil || c.by != h && c.host != h || chance.Chance(500) {
-			continue
-		}
-		any = true
-		m.count.Mattered += b2i(c.flying[dialer]+c.flying[acceptor] > 0)
-		c.tear()
-		c.reset()
-	}
-	return any
+	return m.breakConns(func(c *conn) bool { return c.by != nil && (c.by == h || c.host == h) && !chance.Chance(500) })
 }
 
 // rollOn stops the next broker cleanly once the one before is ready again.

@@ -214,6 +214,14 @@ func createPartitionsAt(h *host, name string, partitions int32) {
 	require.Zero(h.t, resp.Topics[0].ErrorCode, resp.Topics[0].ErrorMessage)
 }
 
+// ledTopic makes a topic of one partition and returns its leader, once that knows that it is.
+func (w *network) ledTopic(name string) *host {
+	w.t.Helper()
+	createAt(w.hosts[0], name)
+	w.run(time.Second, func() bool { l := w.leaderOf(w.hosts[0], name); return l != nil && l.b.led(name) })
+	return w.leaderOf(w.hosts[0], name)
+}
+
 // leaderOf returns the host that leads a topic's only partition by h's metadata, or nil.
 func (w *network) leaderOf(h *host, topic string) *host {
 	t := h.b.image.Topic(topic)
@@ -228,10 +236,7 @@ func (w *network) leaderOf(h *host, topic string) *host {
 
 func TestClusterReplicatesAndFailsOver(t *testing.T) {
 	w := newNetwork(t, 3)
-	createAt(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
-	leader := w.leaderOf(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	leader := w.ledTopic("orders")
 	p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a", "b")))
 	require.Zero(t, p.ErrorCode)
 
@@ -290,10 +295,7 @@ func TestClusterAcknowledgesAtOnce(t *testing.T) {
 // Rule 15: a damaged replica leaves the in-sync set and is fetched again; and not before it has left.
 func TestClusterDamagedFollowerStartsOver(t *testing.T) {
 	w := newNetwork(t, 3)
-	createAt(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
-	leader := w.leaderOf(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	leader := w.ledTopic("orders")
 	produce := func() {
 		p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
 		require.Zero(t, p.ErrorCode)
@@ -317,10 +319,7 @@ func TestClusterDamagedFollowerStartsOver(t *testing.T) {
 // committed before they learn it from the leader; a successor must not tell of less.
 func TestClusterSuccessorDoesNotTellAnOlderHighWatermark(t *testing.T) {
 	w := newNetwork(t, 3)
-	createAt(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
-	leader := w.leaderOf(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	leader := w.ledTopic("orders")
 	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
 	for _, value := range []string{"a", "b"} {
 		end := w.now.Add(time.Second) // so that all know of the one before
@@ -392,10 +391,7 @@ func TestClusterAnyBrokerServesClients(t *testing.T) {
 // again from its successor.
 func TestClusterDamagedLeaderIsReplaced(t *testing.T) {
 	w := newNetwork(t, 3)
-	createAt(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
-	leader := w.leaderOf(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	leader := w.ledTopic("orders")
 	p := produced(askAt[*kmsg.ProduceResponse](leader, time.Second, produceRequest("orders", 0, -1), batch("a")))
 	require.Zero(t, p.ErrorCode)
 	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
@@ -419,10 +415,7 @@ func TestClusterDamagedLeaderIsReplaced(t *testing.T) {
 // offset that the log still has.
 func TestClusterFollowerBeginsInsideABatch(t *testing.T) {
 	w := newNetwork(t, 3)
-	createAt(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return w.leaderOf(w.hosts[0], "orders") != nil })
-	leader := w.leaderOf(w.hosts[0], "orders")
-	w.run(time.Second, func() bool { return leader.b.led("orders") })
+	leader := w.ledTopic("orders")
 	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
 	w.run(time.Second, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
 	for range 2 {

@@ -232,7 +232,7 @@ func (b *Broker) removeStrays() {
 	strays := 0
 	for _, id := range b.boot.Logs {
 		st := b.image.Partition(id)
-		if id != core.MetadataPartition && b.parts[id] == nil && (st == nil || !slices.Contains(st.Replicas, b.cfg.NodeID)) {
+		if id != core.MetadataPartition && (st == nil || !slices.Contains(st.Replicas, b.cfg.NodeID)) {
 			b.out.Add(DeleteLog{Log: id})
 			strays++
 		}

@@ -3,13 +3,14 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"lockstep/bench/process"
 )
 
 // broker is one broker's process.
@@ -24,7 +25,7 @@ const readyPatience = 60 * time.Second
 
 // startBrokers starts a fresh cluster at default settings and waits until it serves.
 func startBrokers(binary, dir string, n int) (all []*broker, err error) {
-	ports, err := freePorts(2 * n)
+	ports, err := process.FreePorts(2 * n)
 	if err != nil {
 		return nil, err
 	}
@@ -98,22 +99,4 @@ func (b *broker) stop() error {
 		return fmt.Errorf("SIGTERM did not end the broker on %s cleanly: %w (see %s)", b.addr, err, b.log)
 	}
 	return nil
-}
-
-// freePorts finds ports below those that the kernel gives to outgoing connections, one of which could else have a port
-// between its being found and its being used.
-func freePorts(n int) (ports []int, err error) {
-	const first, last = 24000, 24999
-	for p := first + os.Getpid()*10%(last-first); len(ports) < n && p < last; p++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		ports = append(ports, p)
-	}
-	if len(ports) < n {
-		return nil, fmt.Errorf("not %d free ports between %d and %d", n, first, last)
-	}
-	return ports, nil
 }

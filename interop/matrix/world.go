@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	ports "lockstep/bench/process"
 	"lockstep/interop/agent"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -115,19 +115,19 @@ func (w *world) stopBrokers() {
 }
 
 func (w *world) startBrokers(n int) error {
-	ports, err := freePorts(2 * n)
+	free, err := ports.FreePorts(2 * n)
 	if err != nil {
 		return err
 	}
 	var voters []string
 	for i := range n {
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[n+i]))
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, free[n+i]))
 	}
 	var addrs []string
 	for i := range n {
-		b := &broker{id: i + 1, addr: fmt.Sprintf("127.0.0.1:%d", ports[i]), log: filepath.Join(w.dir, fmt.Sprintf("broker-%d-of-%d.log", i+1, n))}
+		b := &broker{id: i + 1, addr: fmt.Sprintf("127.0.0.1:%d", free[i]), log: filepath.Join(w.dir, fmt.Sprintf("broker-%d-of-%d.log", i+1, n))}
 		b.args = []string{"broker", "--id", fmt.Sprint(b.id), "--data", filepath.Join(w.dir, fmt.Sprintf("data-%d-of-%d", i+1, n)), "--listen", b.addr,
-			"--peer-listen", fmt.Sprintf("127.0.0.1:%d", ports[n+i]), "--http", "", "-o", "auto.create.topics.enable=false",
+			"--peer-listen", fmt.Sprintf("127.0.0.1:%d", free[n+i]), "--http", "", "-o", "auto.create.topics.enable=false",
 			"-o", "group.initial.rebalance.delay.ms=0", "-o", "group.consumer.session.timeout.ms=6000",
 			"-o", "group.consumer.heartbeat.interval.ms=500"}
 		if n > 1 {
@@ -155,24 +155,6 @@ func (w *world) startBrokers(n int) error {
 		kgo.MetadataMinAge(50*time.Millisecond),  // else it answers for seconds from what it saw before
 		kgo.AllowIdempotentProduceCancellation()) // without it a context does not end a Produce that nobody answers
 	return err
-}
-
-// freePorts finds ports below those that the kernel gives to outgoing connections: among these, a client that knocks at a
-// killed broker's port would now and then take the port, or be connected to itself.
-func freePorts(n int) (ports []int, err error) {
-	const first, last = 20000, 20999
-	for p := first + os.Getpid()*10%(last-first); len(ports) < n && p < last; p++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		ports = append(ports, p)
-	}
-	if len(ports) < n {
-		return nil, fmt.Errorf("not %d free ports between %d and %d", n, first, last)
-	}
-	return ports, nil
 }
 
 // startBroker starts a broker's process and returns what waits for its word that it is ready.
