@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -79,6 +80,9 @@ func SwarmCommand(out io.Writer, o SwarmCommandOptions) error {
 			found(r)
 		}
 	}
+	o.Late = func(seed uint64, real time.Duration) {
+		fmt.Fprintf(os.Stderr, "seed %d has run for %.0f s and has not ended\n", seed, real.Seconds())
+	}
 	r := Swarm(o.SwarmOptions)
 	printFaults(out, &r.Stats)
 	printSwarm(out, &r)
@@ -119,6 +123,9 @@ func printSwarm(out io.Writer, r *SwarmResult) {
 	fmt.Fprintf(out, "worlds=%d simulated=%.0fs real=%.1fs ratio=%.0f events=%d events_per_second=%.0f operations=%d acked=%d undecided=%d failures=%d\n",
 		r.Stats.Worlds, virtual, r.Real.Seconds(), virtual/r.Real.Seconds(), r.Stats.Events,
 		float64(r.Stats.Events)/r.Real.Seconds(), r.Stats.Ops, r.Stats.Acked, r.Undecided, r.Failed)
+	for _, x := range r.Slowest {
+		fmt.Fprintf(out, "slowest: seed %d, %.1f s\n", x.Seed, x.Real.Seconds())
+	}
 }
 
 func printFaults(out io.Writer, s *Stats) {

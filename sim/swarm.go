@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type SwarmOptions struct {
 	Cut      Cut           // taken away from every world
 	// Found is called, one call at a time, for each world that failed.
 	Found func(r Result)
+	// Late is called for a world that has run for lateWorld of real time, and again after as long: a step that never ends is seen
+	// by no oracle within the world. Nil: nobody wants to know.
+	Late func(seed uint64, real time.Duration)
 	// Stop ends the swarm at so many failures; 0 is never.
 	Stop int
 }
@@ -30,7 +34,17 @@ type SwarmResult struct {
 	Failed    int
 	Kinds     map[string][]uint64 // seeds by the kind of failure
 	Undecided int                 // histories whose check did not finish
+	Slowest   []Slow              // the worlds that took the most real time, slowest first
 }
+
+// Slow says of a world how long it took, both runs together.
+type Slow struct {
+	Seed uint64
+	Real time.Duration
+}
+
+// slowestShown is how many slow worlds a swarm names.
+const slowestShown = 3
 
 // Swarm runs worlds on all processors. Each is run twice, and must come to the same hash: that is the proof that
 // a failure can be repeated.
@@ -53,9 +67,10 @@ func Swarm(o SwarmOptions) SwarmResult {
 				if o.For == 0 && s > o.To {
 					return
 				}
-				one := runTwice(o.Cut.Plan(s), o.Once)
+				one, took := o.timed(s)
 				mu.Lock()
 				r.take(&one, &o)
+				r.slow(Slow{Seed: s, Real: took})
 				if o.Stop > 0 && r.Failed >= o.Stop {
 					stopped.Store(true)
 				}
@@ -66,6 +81,31 @@ func Swarm(o SwarmOptions) SwarmResult {
 	wg.Wait()
 	r.Real = time.Since(start)
 	return r
+}
+
+// lateWorld is how long a world may take without being named.
+const lateWorld = time.Minute
+
+// timed runs a world twice and says how long that took.
+func (o *SwarmOptions) timed(seed uint64) (Result, time.Duration) {
+	begun := time.Now()
+	if o.Late != nil {
+		ticker := time.NewTicker(lateWorld)
+		over := make(chan struct{})
+		defer func() { ticker.Stop(); close(over) }()
+		go func() {
+			for {
+				select {
+				case <-ticker.C:
+					o.Late(seed, time.Since(begun))
+				case <-over:
+					return
+				}
+			}
+		}()
+	}
+	r := runTwice(o.Cut.Plan(seed), o.Once)
+	return r, time.Since(begun)
 }
 
 // runTwice runs a world, and runs it again.
@@ -96,6 +136,12 @@ func (r *SwarmResult) take(one *Result, o *SwarmOptions) {
 	if o.Found != nil {
 		o.Found(*one)
 	}
+}
+
+func (r *SwarmResult) slow(one Slow) {
+	at := sort.Search(len(r.Slowest), func(i int) bool { return r.Slowest[i].Real < one.Real })
+	r.Slowest = slices.Insert(r.Slowest, at, one)
+	r.Slowest = r.Slowest[:min(len(r.Slowest), slowestShown)]
 }
 
 // kinds returns the kinds of failures in order.

@@ -247,6 +247,18 @@ func TestEmptyIsWrittenUntilItIsCommitted(t *testing.T) {
 	require.EqualValues(t, 3, m.generation, "generations go on")
 }
 
+// A broker whose initial delay is longer than a member's rebalance timeout looked at the group for ever.
+func TestInitialDelayBeyondTheRebalanceTimeout(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.InitialDelay = 3 * time.Second })
+	m := w.member("g")
+	m.rebalance = 2 * time.Second
+	m.join()
+	w.sleep(1900 * time.Millisecond)
+	require.Equal(t, "PreparingRebalance", w.state("g"))
+	w.sleep(100 * time.Millisecond)
+	require.Zero(t, m.joined().ErrorCode)
+}
+
 func TestInitialDelay(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.InitialDelay = 3 * time.Second })
 	var ms []*classicMember

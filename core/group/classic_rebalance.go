@@ -17,11 +17,11 @@ func (c *Coordinator) rebalance(g *group, why, who string) {
 	if k.state != preparing {
 		c.log(levelInfo, "group rebalances", "group", g.id, "generation", k.generation, "reason", why, "member", who)
 		c.releaseSyncs(g, errRebalanceInProgress) // nobody gets an assignment of this generation any more
+		k.joinBy = c.now.Add(k.rebalanceTimeout())
 		if k.state == empty && c.cfg.InitialDelay > 0 {
-			k.notBefore = c.now.Add(c.cfg.InitialDelay)
+			k.notBefore = core.Earlier(c.now.Add(c.cfg.InitialDelay), k.joinBy)
 		}
 		k.state, k.syncBy = preparing, core.Never
-		k.joinBy = c.now.Add(k.rebalanceTimeout())
 	}
 	c.maybeCompleteJoin(g)
 }

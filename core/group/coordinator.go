@@ -157,18 +157,25 @@ func (c *Coordinator) TopicsChanged(now core.Time, wall core.WallMillis, out *Ou
 func (c *Coordinator) Tick(now core.Time, wall core.WallMillis, out *Out) {
 	c.enter(now, out)
 	c.wall = wall
-	for {
-		t, ok := c.timers.Min()
-		if !ok || t.at > now {
-			break
-		}
-		c.timers.DeleteMin()
-		g := c.parts[t.partition].groups[t.group]
-		g.wake = core.Never
-		c.tick(g)
+	for _, t := range c.due(now) {
+		c.tick(c.parts[t.partition].groups[t.group])
 	}
 	if c.sweeps <= now {
 		c.sweep()
+	}
+}
+
+// due takes out the groups whose time has come. One whose time has not moved on when it has been looked at is looked at again
+// by the next Tick, not by this one, so that a group can never hold up all others.
+func (c *Coordinator) due(now core.Time) (due []timer) {
+	for {
+		t, ok := c.timers.Min()
+		if !ok || t.at > now {
+			return due
+		}
+		c.timers.DeleteMin()
+		c.parts[t.partition].groups[t.group].wake = core.Never
+		due = append(due, t)
 	}
 }
 
