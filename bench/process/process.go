@@ -1,6 +1,6 @@
 // Package process starts servers as children, so that their CPU time and memory
 // are their own and can be measured from outside. It is used by the programs
-// under bench, on Linux.
+// under bench and interop, on Linux.
 package process
 
 import (
@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -22,14 +23,16 @@ type Process struct {
 	Addr string // where it serves
 	HTTP string // of a broker: where its metrics are
 	cmd  *exec.Cmd
+
+	once sync.Once
+	end  error
 }
 
 // StartBroker builds and starts a broker with an empty data directory under dir.
 func StartBroker(dir string, flags []string) (*Process, error) {
-	bin := filepath.Join(dir, "lockstep")
-	build := exec.Command("go", "build", "-o", bin, "lockstep/cmd/lockstep")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the broker: %w\n%s", err, out)
+	bin, err := Build(dir)
+	if err != nil {
+		return nil, err
 	}
 	args := append([]string{"broker", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
 		"--peer-listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}, flags...)
@@ -75,10 +78,42 @@ func Start(cmd *exec.Cmd, addr func(line string) string) (*Process, error) {
 	return nil, fmt.Errorf("%s ended before it was ready: %w\n%s", cmd.Path, err, log.String())
 }
 
-// Stop tells the process to stop and waits until it has.
-func (p *Process) Stop() {
+// stopPatience is how long a server may take to end itself.
+const stopPatience = 30 * time.Second
+
+// Stop tells the process to stop and waits until it has; one that does not is killed. The error says how it ended, if not cleanly.
+func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	_ = p.cmd.Wait()
+	timer := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("SIGTERM did not end %s %s cleanly: %w", p.cmd.Path, p.Addr, err)
+	}
+	return nil
+}
+
+// Kill ends the process as kill -9 does.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.Wait()
+}
+
+// Wait waits until the process has ended and says how; it may be called by several, and again.
+func (p *Process) Wait() error {
+	p.once.Do(func() { p.end = p.cmd.Wait() })
+	return p.end
+}
+
+// Signal sends the process a signal, and says whether it was there to take it.
+func (p *Process) Signal(s syscall.Signal) bool { return p.cmd.Process.Signal(s) == nil }
+
+// Build builds the broker's binary under dir and returns its path.
+func Build(dir string) (string, error) {
+	bin := filepath.Join(dir, "lockstep")
+	if out, err := exec.Command("go", "build", "-o", bin, "lockstep/cmd/lockstep").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the broker: %w\n%s", err, out)
+	}
+	return bin, nil
 }
 
 // CPU returns the CPU time that the process has used so far, user and system.

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lockstep/bench/process"
 )
 
 const module = "github.com/twmb/franz-go"
@@ -122,10 +124,14 @@ func copyTree(to, from string) error {
 
 // against runs the suite against a fresh cluster of n.
 func (s *suite) against(ctx context.Context, n int) (out *outcome, err error) {
-	brokers, err := startBrokers(filepath.Join(s.dir, "lockstep"), s.dir, n)
+	members, err := process.Cluster(s.dir, n)
+	if err != nil {
+		return nil, err
+	}
+	brokers, err := process.LaunchAll(filepath.Join(s.dir, "lockstep"), members)
 	defer func() {
 		for _, b := range brokers {
-			err = errors.Join(err, b.stop())
+			err = errors.Join(err, b.Stop())
 		}
 	}()
 	if err != nil {
@@ -133,7 +139,7 @@ func (s *suite) against(ctx context.Context, n int) (out *outcome, err error) {
 	}
 	var seeds, never []string
 	for _, b := range brokers {
-		seeds = append(seeds, b.addr)
+		seeds = append(seeds, b.Addr)
 	}
 	for name, o := range omitted {
 		if o.never {

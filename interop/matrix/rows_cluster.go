@@ -152,7 +152,7 @@ func (w *world) coordinator(group string) (*broker, error) {
 
 func (w *world) broker(id int32) (*broker, error) {
 	for _, b := range w.brokers {
-		if int32(b.id) == id {
+		if int32(b.ID) == id {
 			return b, nil
 		}
 	}
@@ -219,7 +219,7 @@ func (w *world) leader(topic string, p int32) (*broker, error) {
 // revive starts a killed broker again and waits until all replicas are in sync.
 func (w *world) revive(b *broker, killed *time.Timer, topic string) {
 	if !killed.Stop() {
-		_ = b.cmd.Wait() // does nothing when kill has waited
+		_ = b.proc.Wait()
 		if wait, err := w.startBroker(b); err == nil {
 			_ = wait()
 		}

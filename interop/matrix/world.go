@@ -1,18 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
-	ports "lockstep/bench/process"
+	servers "lockstep/bench/process"
 	"lockstep/interop/agent"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -69,12 +67,8 @@ func newWorld(o options) (*world, error) {
 		return nil, err
 	}
 	w := &world{o: o, ctx: context.Background(), dir: dir, install: &installer{cache: cache, root: root, once: map[string]func() error{}, log: log}}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "lockstep"), "./cmd/lockstep")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("building the broker: %w", err)
-	}
-	return w, nil
+	_, err = servers.Build(dir)
+	return w, err
 }
 
 func (w *world) close() {
@@ -88,11 +82,8 @@ func (w *world) close() {
 
 // broker is one broker process.
 type broker struct {
-	id   int
-	args []string
-	log  string
-	cmd  *exec.Cmd
-	addr string
+	servers.Member
+	proc *servers.Process // nil: it never started
 }
 
 // ensureBrokers has n fresh brokers run in place of those that do, unless there are n already.
@@ -115,26 +106,15 @@ func (w *world) stopBrokers() {
 }
 
 func (w *world) startBrokers(n int) error {
-	free, err := ports.FreePorts(2 * n)
+	members, err := servers.Cluster(w.dir, n, "-o", "auto.create.topics.enable=false", "-o", "group.initial.rebalance.delay.ms=0",
+		"-o", "group.consumer.session.timeout.ms=6000", "-o", "group.consumer.heartbeat.interval.ms=500")
 	if err != nil {
 		return err
 	}
-	var voters []string
-	for i := range n {
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, free[n+i]))
-	}
 	var addrs []string
-	for i := range n {
-		b := &broker{id: i + 1, addr: fmt.Sprintf("127.0.0.1:%d", free[i]), log: filepath.Join(w.dir, fmt.Sprintf("broker-%d-of-%d.log", i+1, n))}
-		b.args = []string{"broker", "--id", fmt.Sprint(b.id), "--data", filepath.Join(w.dir, fmt.Sprintf("data-%d-of-%d", i+1, n)), "--listen", b.addr,
-			"--peer-listen", fmt.Sprintf("127.0.0.1:%d", free[n+i]), "--http", "", "-o", "auto.create.topics.enable=false",
-			"-o", "group.initial.rebalance.delay.ms=0", "-o", "group.consumer.session.timeout.ms=6000",
-			"-o", "group.consumer.heartbeat.interval.ms=500"}
-		if n > 1 {
-			b.args = append(b.args, "--voters", strings.Join(voters, ","))
-		}
-		w.brokers = append(w.brokers, b)
-		addrs = append(addrs, b.addr)
+	for _, m := range members {
+		w.brokers = append(w.brokers, &broker{Member: m})
+		addrs = append(addrs, m.Addr)
 	}
 	w.addr = strings.Join(addrs, ",")
 	// All start before any is waited for: a quorum needs its majority.
@@ -159,50 +139,17 @@ func (w *world) startBrokers(n int) error {
 
 // startBroker starts a broker's process and returns what waits for its word that it is ready.
 func (w *world) startBroker(b *broker) (wait func() error, err error) {
-	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	b.cmd = exec.Command(filepath.Join(w.dir, "lockstep"), b.args...)
-	b.cmd.Stderr = log
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := b.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.cmd.Start(); err != nil {
-		return nil, err
-	}
-	ready := make(chan error, 1)
-	go func() {
-		_, err := bufio.NewReader(out).ReadString('\n')
-		ready <- err
-	}()
-	return func() error {
-		select {
-		case err := <-ready:
-			if err != nil {
-				text, _ := os.ReadFile(b.log)
-				return fmt.Errorf("broker %d ended: %s", b.id, oneLine(string(text)))
-			}
-			return nil
-		case <-time.After(60 * time.Second):
-			return fmt.Errorf("broker %d is not ready after 60 s", b.id)
-		}
-	}, nil
+	b.proc, wait, err = b.Launch(filepath.Join(w.dir, "lockstep"))
+	return wait, err
 }
 
 // kill ends a broker as kill -9 does.
-func (b *broker) kill() {
-	_ = b.cmd.Process.Kill()
-	_ = b.cmd.Wait()
-}
+func (b *broker) kill() { b.proc.Kill() }
 
 // printStacks has the brokers that run print to their logs where every goroutine is, which ends them, and starts them again.
 func (w *world) printStacks() {
 	for _, b := range w.brokers {
-		if b.cmd.Process.Signal(syscall.SIGQUIT) != nil {
+		if !b.proc.Signal(syscall.SIGQUIT) {
 			continue // killed by the row
 		}
 		b.stop()
@@ -211,19 +158,15 @@ func (w *world) printStacks() {
 			err = wait()
 		}
 		if err != nil {
-			fmt.Printf("broker %d did not come back: %v\n", b.id, err)
+			fmt.Printf("broker %d did not come back: %v\n", b.ID, err)
 		}
 	}
 }
 
 func (b *broker) stop() {
-	if b.cmd == nil || b.cmd.Process == nil {
-		return // it never started
+	if b.proc != nil {
+		_ = b.proc.Stop() // of one that a row has killed, that says so
 	}
-	_ = b.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
-	defer timer.Stop()
-	_ = b.cmd.Wait()
 }
 
 // readAll is the reference's reading of count records of a partition, from an offset.
