@@ -245,7 +245,11 @@ func (m *member) fetch() {
 // rest pauses before the next request to a broker.
 func (m *member) rest(broker int) {
 	m.fetching[broker] = true
-	m.later(m.think(), evRested).n |= uint64(broker)
+	pause := m.think()
+	if m.stopped {
+		pause = min(pause, 10*millisecond) // in the end nobody dawdles: what is left may be thousands of segments of a few records
+	}
+	m.later(pause, evRested).n |= uint64(broker)
 }
 
 // fromBroker sends a request to a broker, which gets no other meanwhile.
