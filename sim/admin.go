@@ -42,7 +42,12 @@ func (c *admin) fire(*event) {
 	}
 	c.busy = true
 	topic := c.plan.Topics[c.chance.Intn(len(c.plan.Topics))]
-	switch c.chance.Intn(6) {
+	what := c.chance.Intn(6)
+	if c.skips() {
+		c.next()
+		return
+	}
+	switch what {
 	case 0:
 		c.deleteRecords(topic)
 	case 1:

@@ -59,13 +59,13 @@ func RunCommand(out io.Writer, o RunOptions) error {
 type SwarmCommandOptions struct {
 	SwarmOptions
 	CutText string // taken away from every world: see Cut
-	Shrink  int    // at most so many runs to make each kind of failure small; 0 is 200, negative is none
+	Shrink  int    // at most so many runs to make each kind of failure small; 0 is 2000, negative is none
 }
 
 // SwarmCommand runs many worlds and prints what came of them. The error says that some failed.
 func SwarmCommand(out io.Writer, o SwarmCommandOptions) error {
 	if o.Shrink == 0 {
-		o.Shrink = 200
+		o.Shrink = 2000
 	}
 	var err error
 	if o.CutText != "" {
@@ -107,7 +107,7 @@ func explain(out io.Writer, kind string, seeds []uint64, o *SwarmCommandOptions)
 	if f := small.Result.Failure; f != nil {
 		fmt.Fprintf(out, "  %s\n", f.Line)
 	}
-	fmt.Fprintf(out, "  shrunk in %d runs to %d faults and %d operations:\n", small.Runs, len(p.Faults), small.Result.Stats.Ops)
+	fmt.Fprintf(out, "  shrunk in %d runs to %d steps (requests of clients, faults); of faults there are %d:\n", small.Runs, small.Result.Stats.Steps, len(p.Faults))
 	for i := range p.Faults {
 		fmt.Fprintf(out, "    %.6f s  %s\n", p.Faults[i].At.Seconds(), p.Faults[i].String())
 	}

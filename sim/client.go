@@ -81,6 +81,25 @@ func (c *clientBase) more() bool {
 	return true
 }
 
+// skips says that the operation that was counted last is cut away.
+func (c *clientBase) skips() bool { return c.plan.skips(c.ops) }
+
+// sends counts a step: what a client asks for once, however often it has to ask.
+func (c *clientBase) sends(req kmsg.Request) {
+	if c.index >= len(c.w.plan.Clients) {
+		return // the verifier is no part of the plan
+	}
+	switch req := req.(type) {
+	case *kmsg.ProduceRequest, *kmsg.MetadataRequest, *kmsg.FindCoordinatorRequest, *kmsg.InitProducerIDRequest, *kmsg.HeartbeatRequest:
+		return // a batch counts when it is sent for the first time; the others are what comes with it
+	case *kmsg.ConsumerGroupHeartbeatRequest:
+		if req.MemberEpoch > 0 && req.Topics == nil {
+			return
+		}
+	}
+	c.w.stats.Steps++
+}
+
 func (c *clientBase) flying() (n int) {
 	for _, x := range c.wires {
 		n += len(x.sent) + len(x.waiting)
@@ -124,6 +143,7 @@ type pendingCall struct {
 
 func (x *wire) call(req kmsg.Request, done func(kmsg.Response)) {
 	w := x.client.w
+	x.client.sends(req)
 	if x.conn == nil {
 		x.open = false
 		x.in = x.in[:0]

@@ -87,10 +87,12 @@ func (c *consumer) work() {
 		}
 	}
 	for broker := range c.wires {
-		if !c.sessions[broker].busy && c.more() {
-			if !c.lookUp(broker) {
-				c.fetch(broker)
-			}
+		switch {
+		case c.sessions[broker].busy || !c.more():
+		case c.skips():
+			c.rest(broker)
+		case !c.lookUp(broker):
+			c.fetch(broker)
 		}
 	}
 }

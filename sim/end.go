@@ -33,6 +33,7 @@ func (w *world) loseSome() {
 		c := w.stats.fault("lost for good")
 		c.Planned++
 		c.Happened++
+		w.stats.Steps++
 		c.Mattered += b2i(h.up)
 		h.kill(true, 0)
 	}
@@ -81,7 +82,7 @@ func (w *world) converge() {
 		return
 	}
 	why := ""
-	w.runUntil(w.now+convergeTime, func() bool { why = w.apart(); return why == "" })
+	w.runUntil(w.now+w.bound(convergeTime), func() bool { why = w.apart(); return why == "" })
 	switch {
 	case w.failure != nil:
 	case why != "":

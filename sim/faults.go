@@ -57,6 +57,7 @@ func (m *misfortune) fire(e *event) {
 	}
 	if m.strike(h) {
 		m.count.Happened++
+		m.w.stats.Steps++
 	}
 }
 
@@ -80,6 +81,7 @@ func (m *misfortune) strike(h *host) bool {
 		h.paused = w.now + int64(f.For)
 	case DiskRule:
 		h.disk.AddRule(f.Rule) // whether it happens is counted in the end
+		w.stats.Steps++
 		return false
 	case DiskFull:
 		h.disk.SetCapacity(h.disk.Used() + chance.Skewed(1000, 200_000))

@@ -138,6 +138,7 @@ func (m *misfortune) strikeMember() {
 		return
 	}
 	m.count.Happened++
+	m.w.stats.Steps++
 	busy := b2i(len(c.held) > 0)
 	switch m.f.Kind {
 	case MemberDeath:

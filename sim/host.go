@@ -86,9 +86,9 @@ const (
 func newHost(w *world, index int, plan *BrokerPlan) *host {
 	h := &host{w: w, index: index, plan: plan, powered: true}
 	h.lane = w.newLane("broker-" + itoa(index+1))
-	s := seed.New(w.plan.Seed, seed.Label("disk"), uint64(index))
+	s := seed.New(w.plan.luck(), seed.Label("disk"), uint64(index))
 	h.disk = simdisk.New(s.Uint64(), simdisk.Options{Capacity: plan.DiskBytes, Costs: simdisk.DefaultCosts.Times(max(1, plan.DiskSlowness))})
-	h.chance = seed.New(w.plan.Seed, seed.Label("host"), uint64(index))
+	h.chance = seed.New(w.plan.luck(), seed.Label("host"), uint64(index))
 	h.decoder.Check = func(p []byte) record.Checked { return record.Check(p, &w.codecs, record.Limits{}) }
 	h.peerDecoder = kafka.Decoder{Peer: true, Check: h.decoder.Check}
 	settings := map[string]string{"node.id": itoa(index + 1)}
@@ -188,7 +188,7 @@ func (h *host) boot() {
 	h.silent = nil
 	h.life++
 	h.lives++
-	h.origin = Time(seed.Mix(h.w.plan.Seed^h.lives<<32^uint64(h.index)) >> 20)
+	h.origin = Time(seed.Mix(h.w.plan.luck()^h.lives<<32^uint64(h.index)) >> 20)
 	h.logs, h.order = map[core.Partition]*logQueue{}, nil
 	h.special = [3]logQueue{}
 	h.sync = syncState{}
@@ -270,7 +270,7 @@ func (h *host) becameReady(cluster string) {
 }
 
 func (h *host) newBroker(boot broker.Boot) *broker.Broker {
-	chance := seed.New(h.w.plan.Seed, seed.Label("core"), uint64(h.index), h.lives)
+	chance := seed.New(h.w.plan.luck(), seed.Label("core"), uint64(h.index), h.lives)
 	var incarnation, dir [16]byte
 	binary.BigEndian.PutUint64(incarnation[:], chance.Uint64())
 	binary.BigEndian.PutUint64(incarnation[8:], chance.Uint64()|1)

@@ -93,14 +93,14 @@ const (
 func (n *network) dial(from endpoint, lane, client int, to *host) *conn {
 	n.dials[client]++
 	return n.open(&conn{ends: [2]endpoint{from, nil}, lanes: [2]int{lane, to.lane}, client: client, host: to,
-		chance: seed.New(n.w.plan.Seed, seed.Label("connection"), uint64(client), n.dials[client])})
+		chance: seed.New(n.w.plan.luck(), seed.Label("connection"), uint64(client), n.dials[client])})
 }
 
 // dialPeer opens a connection from one broker to another.
 func (n *network) dialPeer(from endpoint, by, to *host) *conn {
 	n.peers[by.index]++
 	return n.open(&conn{ends: [2]endpoint{from, nil}, lanes: [2]int{by.lane, to.lane}, client: -1, by: by, host: to,
-		chance: seed.New(n.w.plan.Seed, seed.Label("peer connection"), uint64(by.index), n.peers[by.index])})
+		chance: seed.New(n.w.plan.luck(), seed.Label("peer connection"), uint64(by.index), n.peers[by.index])})
 }
 
 func (n *network) open(c *conn) *conn {

@@ -13,8 +13,10 @@ func (c *noise) fire(*event) {
 		return
 	}
 	host := c.w.hosts[c.chance.Intn(len(c.w.hosts))]
-	talk := &babble{c}
-	c.w.net.dial(talk, c.lane, c.index, host)
+	if !c.skips() {
+		c.w.stats.Steps++
+		c.w.net.dial(&babble{c}, c.lane, c.index, host)
+	}
 	c.w.after(c.think(), c, evWork)
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"lockstep/sim/seed"
 	"lockstep/sim/simdisk"
 )
 
@@ -21,6 +22,17 @@ type Plan struct {
 	// LostAtEnd are brokers, by index, that are taken away for good before the world is judged: fewer than half.
 	LostAtEnd []int
 	Voters    int // the first so many brokers are the metadata quorum; 0 is all
+	// Luck chooses among worlds of the same plan that differ in what happens by chance while they run: how long messages
+	// take, what a power loss leaves, when a broker asks for votes. 0 is what the seed draws.
+	Luck uint64
+}
+
+// luck is the seed of what happens by chance while a world runs.
+func (p *Plan) luck() uint64 {
+	if p.Luck == 0 {
+		return p.Seed
+	}
+	return seed.Mix(p.Seed ^ seed.Mix(p.Luck))
 }
 
 // Setting is one configured name.
@@ -88,6 +100,7 @@ type ClientPlan struct {
 	Seed    uint64
 	Topics  []int            // indexes into Plan.Topics
 	Ops     int              // at most so many operations; 0 is without bound
+	Skips   []Span           // operations, counted from 1, that are passed over: nothing is sent, and their time goes by
 	Think   [2]time.Duration // between operations
 	Timeout time.Duration    // of a request
 	Version int              // how many versions behind the newest, plus 1; 0 is the newest
@@ -113,6 +126,19 @@ type ClientPlan struct {
 	Seek           int // chance in a thousand, after a fetch, to go elsewhere
 
 	Member *MemberPlan // of a member of a group
+}
+
+// Span is numbers from one to another, both included.
+type Span struct{ From, To int }
+
+// skips says that a client passes over its operation n.
+func (c *ClientPlan) skips(n int) bool {
+	for _, s := range c.Skips {
+		if s.From <= n && n <= s.To {
+			return true
+		}
+	}
+	return false
 }
 
 // FaultKind is what goes wrong.

@@ -93,7 +93,11 @@ func (p *producer) produce() {
 			continue // the broker is behind: a real client blocks
 		}
 		b := &outgoing{op: -1, sequence: l.sequence}
-		for range p.chance.Between(int64(p.plan.Records[0]), int64(p.plan.Records[1])) {
+		records := p.chance.Between(int64(p.plan.Records[0]), int64(p.plan.Records[1]))
+		if p.skips() {
+			continue
+		}
+		for range records {
 			p.w.values++
 			b.values = append(b.values, p.w.values)
 		}
@@ -221,6 +225,7 @@ func (p *producer) sendTo(broker int) bool {
 	req.TimeoutMillis = int32(p.plan.Timeout.Milliseconds())
 	var lines []*line
 	var batches []*outgoing
+	first := false
 	for _, l := range p.lines {
 		if len(batches) == p.plan.Spread || l.halted || l.out >= p.plan.InFlight || l.out >= len(l.batches) {
 			continue
@@ -232,12 +237,14 @@ func (p *producer) sendTo(broker int) bool {
 		lines, batches = append(lines, l), append(batches, b)
 		l.out++
 		b.tries++
+		first = first || b.tries == 1
 		p.record(l, b)
 		p.put(req, l, b)
 	}
 	if len(batches) == 0 {
 		return false
 	}
+	p.w.stats.Steps += b2i(first)
 	p.call(broker, req, func(r kmsg.Response) { p.done(lines, batches, r) })
 	return p.plan.Acks != 0
 }

@@ -24,12 +24,18 @@ func (c *reader) fire(*event) {
 	partition := int32(c.chance.Intn(int(c.w.partitions(topic))))
 	name := c.w.plan.Topics[topic].Name
 	broker := c.leader(name, partition)
+	kinds := []int64{-1, -2, -1, -2, -3, 0}
+	if c.skips() {
+		c.chance.Intn(len(kinds))
+		c.next()
+		return
+	}
 	c.busy = true
 	if broker < 0 {
 		c.refresh([]string{name}, c.next)
 		return
 	}
-	c.ask(broker, topic, partition, []int64{-1, -2, -1, -2, -3, 0}[c.chance.Intn(6)])
+	c.ask(broker, topic, partition, kinds[c.chance.Intn(len(kinds))])
 }
 
 func (c *reader) next() {

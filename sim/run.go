@@ -14,6 +14,11 @@ import (
 // Options of a run. The zero value runs the seed's world as it is drawn.
 type Options struct {
 	Trace bool // keep a Trace
+
+	// What follows makes runs cheap whose failure is known to come early; nothing else may come of them.
+	workOnly  bool  // end with the work, without judging the world
+	maxEvents int64 // end after so many events; 0 is without bound
+	hurry     Time  // bounds of what must come to an end are so many times shorter; 0 is 1
 }
 
 // Result is what came of a world.
@@ -26,6 +31,9 @@ type Result struct {
 	Plan    *Plan
 	History *linearizability.History
 	Report  linearizability.Report
+
+	worked Time  // when the work began; 0 if it never did
+	begun  []int // operations, by client
 }
 
 // Run runs the world of a seed.
@@ -55,9 +63,13 @@ func RunPlan(p *Plan, o Options) (r Result) {
 		}
 		r.Seed, r.Hash, r.Failure, r.Trace, r.Stats, r.Plan = p.Seed, w.hash, w.failure, w.trace, w.stats, p
 		r.History = &w.history
+		r.worked = w.worked
+		for _, c := range w.clients {
+			r.begun = append(r.begun, c.base().ops)
+		}
 	}()
 	w.live()
-	if w.failure == nil {
+	if w.failure == nil && !o.workOnly {
 		r.Report = w.judge()
 	}
 	return
@@ -83,7 +95,7 @@ func place(stack []byte) string {
 }
 
 func newWorld(p *Plan, o Options) *world {
-	w := &world{plan: p, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics)), came: map[uint64]bool{}}
+	w := &world{plan: p, options: o, queue: newQueue(), hash: p.Seed, builder: record.NewBuilder(), added: make([]int32, len(p.Topics)), came: map[uint64]bool{}}
 	if o.Trace {
 		w.trace = &Trace{}
 	}
@@ -140,6 +152,7 @@ func (w *world) live() {
 		w.fail("stuck", "no broker has made the topics within %d seconds of birth", birthTime/second)
 		return
 	}
+	w.worked = w.now
 	w.plot()
 	for _, c := range w.clients {
 		if !c.base().plan.Off {
@@ -147,6 +160,9 @@ func (w *world) live() {
 		}
 	}
 	w.runUntil(w.now+int64(w.plan.Duration), nil)
+	if w.options.workOnly {
+		return
+	}
 	w.drain()
 	for _, g := range w.groups {
 		if w.failure == nil {
@@ -173,6 +189,9 @@ func (w *world) live() {
 	}
 }
 
+// bound is how long something may take, in the hurry that the world is in.
+func (w *world) bound(d Time) Time { return d / max(1, w.options.hurry) }
+
 // drain heals the world and lets what was begun come to its end.
 func (w *world) drain() {
 	if w.failure != nil {
@@ -193,7 +212,7 @@ func (w *world) drain() {
 		}
 		return true
 	}
-	w.runUntil(w.now+drainTime, idle)
+	w.runUntil(w.now+w.bound(drainTime), idle)
 	if w.failure == nil && !idle() && !w.harmedAtAll() {
 		for _, c := range w.clients {
 			if !c.idle() {
@@ -212,6 +231,7 @@ func (w *world) drain() {
 func (w *world) darkness() {
 	count := w.stats.fault("power loss at the end")
 	count.Planned++
+	w.stats.Steps++
 	for _, h := range w.hosts {
 		if h.lost {
 			continue
@@ -227,7 +247,7 @@ func (w *world) inspect() {
 	w.event(-1, "phase", "judging")
 	v := w.verifier
 	v.inspect()
-	w.runUntil(w.now+judgeTime, v.done)
+	w.runUntil(w.now+w.bound(judgeTime), v.done)
 	if w.failure == nil && !v.done() && !w.refused() {
 		w.fail("stuck", "not written to and read within %d seconds: %s", judgeTime/second, v.stuck())
 	}

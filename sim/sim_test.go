@@ -63,29 +63,6 @@ func TestEveryFaultHappens(t *testing.T) {
 	}
 }
 
-// TestShrink: of a failing world remains what the failure needs.
-func TestShrink(t *testing.T) {
-	p := short.Plan(9)
-	for s := uint64(1); len(p.Faults) < 4; s++ {
-		p = short.Plan(s)
-	}
-	cut := Cut{Faults: []int{0}, Clients: []int{0}, Ops: 3, Duration: time.Second, Partitions: 1, NoDarkness: true}
-	q := cut.Apply(p)
-	require.Less(t, len(q.Faults), len(p.Faults))
-	require.True(t, q.Clients[0].Off)
-	require.Equal(t, len(p.Clients), len(q.Clients), "clients keep their numbers")
-	require.Equal(t, time.Second, q.Duration)
-	require.False(t, q.PowerLossAtEnd)
-	for _, topic := range q.Topics {
-		require.EqualValues(t, 1, topic.Partitions)
-	}
-	for _, f := range q.Faults {
-		require.Less(t, f.At, q.Duration)
-	}
-	none := Shrink(1, "no such failure", 10)
-	require.Zero(t, none.Runs, "a world that does not fail is not shrunk")
-}
-
 // TestFaultStreams: removing a fault changes neither the topics and clients that are drawn nor the other faults.
 func TestFaultStreams(t *testing.T) {
 	p := Draw(77)
@@ -93,28 +70,6 @@ func TestFaultStreams(t *testing.T) {
 	require.Equal(t, p.Clients, q.Clients)
 	if len(p.Faults) > 1 {
 		require.Equal(t, p.Faults[1:], q.Faults)
-	}
-}
-
-func TestCutText(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := Cut{
-			Brokers:    rapid.IntRange(0, MaxBrokers).Draw(t, "brokers"),
-			Off:        rapid.SliceOfN(rapid.IntRange(0, 6), 0, 2).Draw(t, "off"),
-			Faults:     rapid.SliceOfN(rapid.IntRange(0, 30), 0, 4).Draw(t, "faults"),
-			Clients:    rapid.SliceOfN(rapid.IntRange(0, 30), 0, 4).Draw(t, "clients"),
-			Ops:        rapid.IntRange(0, 100).Draw(t, "ops"),
-			Duration:   time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond,
-			Partitions: rapid.Int32Range(0, 9).Draw(t, "partitions"),
-			NoDarkness: rapid.Bool().Draw(t, "x"),
-		}
-		back, err := ParseCut(c.String())
-		require.NoError(t, err)
-		require.Equal(t, c.String(), back.String())
-	})
-	for _, bad := range []string{"f", "q1", "f01", "f-1", "f1..c2", "y"} {
-		_, err := ParseCut(bad)
-		require.Error(t, err, bad)
 	}
 }
 

@@ -18,6 +18,7 @@ type Stats struct {
 	Delivered int64 // records
 	Timeouts  int64 // requests that clients gave up
 	Ops       int64 // in the history
+	Steps     int64 // what clients asked for, each once however often they tried, and faults that struck
 	DiskCalls int64
 
 	Assignments int64 // that members of groups were given
@@ -91,6 +92,7 @@ func (s *Stats) Add(t *Stats) {
 	s.Delivered += t.Delivered
 	s.Timeouts += t.Timeouts
 	s.Ops += t.Ops
+	s.Steps += t.Steps
 	s.DiskCalls += t.DiskCalls
 	s.Assignments += t.Assignments
 	s.Commits += t.Commits

@@ -11,12 +11,14 @@ import (
 
 // world is one simulated world. Everything in it happens on one goroutine.
 type world struct {
-	plan  *Plan
-	now   Time
-	queue queue
-	hash  uint64 // of every event so far
-	trace *Trace // nil: nobody wants to read it
-	stats Stats
+	plan    *Plan
+	options Options
+	now     Time
+	queue   queue
+	hash    uint64 // of every event so far
+	trace   *Trace // nil: nobody wants to read it
+	stats   Stats
+	worked  Time // when the work began
 
 	net           network
 	hosts         []*host
@@ -102,6 +104,9 @@ func (w *world) watchPace() {
 	}
 	if w.paceEvents++; w.paceEvents > frenzy {
 		w.fail("busy loop", "%d events in less than a second of virtual time", frenzy)
+	}
+	if most := w.options.maxEvents; most > 0 && w.stats.Events > most {
+		w.fail("cut short", "after %d events", most)
 	}
 }
 

@@ -67,7 +67,7 @@ func simSwarm() *cobra.Command {
 	c.Flags().StringVar(&seeds, "seeds", "", "seeds A-B, both included")
 	c.Flags().DurationVar(&o.For, "for", 0, "as many seeds as fit into this time")
 	c.Flags().IntVar(&o.Workers, "workers", runtime.NumCPU(), "worlds at a time")
-	c.Flags().IntVar(&o.Shrink, "shrink", 0, "runs to spend on making each kind of failure small; 0 is 200, negative is none")
+	c.Flags().IntVar(&o.Shrink, "shrink", 0, "runs to spend on making each kind of failure small; 0 is 2000, negative is none")
 	brokers := brokersFlag(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		endAtSignals()

@@ -15,7 +15,7 @@ func main() {
 	var c curator
 	run := flag.String("run", "", "ids of exhibits, separated by commas; empty is all")
 	flag.DurationVar(&c.budget, "for", time.Minute, "processor time for each exhibit")
-	flag.IntVar(&c.shrink, "shrink", 200, "runs at most to shrink each failure; 0 is none")
+	flag.IntVar(&c.shrink, "shrink", 3000, "runs at most to shrink each failure; 0 is none")
 	flag.Uint64Var(&c.first, "first", 1, "the first seed")
 	flag.BoolVar(&c.control, "control", true, "run the product as it is over the same seeds")
 	flag.StringVar(&c.keep, "keep", "", "directory to leave the programs in: ID.exe runs worlds, see its -help")
@@ -153,7 +153,7 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	}
 	fmt.Printf(row, e.ID, clip(e.Breaks, 44), killer, fmt.Sprint(v.Seeds), fmt.Sprintf("%.1f", v.Seconds), length, verdict)
 	if c.verbose && v.Killed {
-		fmt.Printf("      seed %d, cut %q: %s\n", v.Seed, v.Repeat, v.Reason)
+		fmt.Printf("      seed %d, cut %q (%d runs, %.1f s): %s\n", v.Seed, v.Repeat, v.Runs, v.ShrinkSeconds, v.Reason)
 	}
 	if c.verbose && !v.Killed && e.Hidden != "" {
 		fmt.Printf("      hidden: %s\n", e.Hidden)

@@ -102,16 +102,18 @@ func (w *workshop) goTool(args ...string) error {
 
 // Verdict is what the worker prints when it ends.
 type Verdict struct {
-	Seeds   int     // worlds run
-	Seconds float64 // of processor time, until the first kill, or until it gave up
-	Events  int64   // simulated
-	Killed  bool
-	Seed    uint64 // that failed
-	Oracle  string // that found it
-	Reason  string // in one line
-	Plan    int    // faults and requests of the failing world
-	Shrunk  int    // and of the smallest one found that fails by the same oracle
-	Repeat  string // what that one leaves out, for lockstep sim run --cut
+	Seeds         int     // worlds run
+	Seconds       float64 // of processor time, until the first kill, or until it gave up
+	Events        int64   // simulated
+	Killed        bool
+	Seed          uint64  // that failed
+	Oracle        string  // that found it
+	Reason        string  // in one line
+	Plan          int     // steps of the failing world: what clients asked for, and faults that struck
+	Shrunk        int     // and of the smallest one found that fails by the same oracle
+	Runs          int     // of worlds, to find that one
+	ShrinkSeconds float64 // and what they took
+	Repeat        string  // what that one leaves out, for lockstep sim run --cut
 }
 
 // order is what a worker is asked to do.

@@ -18,16 +18,18 @@ import (
 
 // Verdict is what is printed.
 type Verdict struct {
-	Seeds   int
-	Seconds float64 // of processor time
-	Events  int64
-	Killed  bool
-	Seed    uint64
-	Oracle  string
-	Reason  string
-	Plan    int // faults and requests of the failing world
-	Shrunk  int // and of the smallest one that fails by the same oracle
-	Repeat  string
+	Seeds         int
+	Seconds       float64 // of processor time
+	Events        int64
+	Killed        bool
+	Seed          uint64
+	Oracle        string
+	Reason        string
+	Plan          int // steps of the failing world: what clients asked for, and faults that struck
+	Shrunk        int // and of the smallest one that fails by the same oracle
+	Runs          int // of worlds, to find that one
+	ShrinkSeconds float64
+	Repeat        string
 }
 
 // hang is how long a world may take before it counts as stuck in real time: one takes milliseconds.
@@ -122,17 +124,8 @@ func (w *worker) done(r *sim.Result) {
 		v.Seconds = used().Seconds()
 	}
 	v.Killed, v.Seed, v.Oracle, v.Reason = true, r.Seed, r.Failure.Kind, r.Failure.Line
-	v.Plan = length(r)
+	v.Plan = int(r.Stats.Steps)
 	v.Shrunk = v.Plan
-}
-
-// length is how much there is to look at in a world.
-func length(r *sim.Result) int {
-	n := len(r.Plan.Faults) + int(r.Stats.Requests)
-	if r.Plan.PowerLossAtEnd {
-		n++
-	}
-	return n
 }
 
 // hung ends the program, whose world does not end.
@@ -147,12 +140,13 @@ func (w *worker) hung(seed uint64) {
 
 // shrink makes the failing world small.
 func (w *worker) shrink(budget int) {
-	v := &w.verdict
+	v, before := &w.verdict, used()
 	small := sim.Shrink(v.Seed, v.Oracle, budget)
 	if small.Result.Failure == nil {
 		return // it does not fail twice in the same way
 	}
-	v.Shrunk = length(&small.Result)
+	v.Shrunk = int(small.Result.Stats.Steps)
+	v.Runs, v.ShrinkSeconds = small.Runs, (used() - before).Seconds()
 	v.Reason, v.Repeat = small.Result.Failure.Line, small.Cut.String()
 }
 
