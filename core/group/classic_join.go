@@ -42,7 +42,7 @@ func (c *Coordinator) join(g *group, q call, m *kmsg.JoinGroupRequest) {
 		return
 	}
 	if g.consumer != nil { // empty: it becomes a classic group
-		c.erase(g, g.tombstones(), func() { c.joinClassic(g, q, m) },
+		c.emptyToClassic(g, func() { c.joinClassic(g, q, m) },
 			func(code int16) { c.answer(q.token, joinError(m, m.MemberID, writeError(code))) })
 		return
 	}

@@ -374,6 +374,29 @@ func TestFailoverOfStableGroup(t *testing.T) {
 	w.failover(0)
 	require.EqualValues(t, 6, w.fetch("g", "t"))
 	w.sleep(11 * time.Second)
+	require.Equal(t, "Stable", w.state("g"), "they may have been heard by the former coordinator, until a write is committed")
+	w.sleep(11 * time.Second)
 	require.Equal(t, "Empty", w.state("g"))
 	require.Equal(t, errUnknownMemberID, ms[0].heartbeat())
+}
+
+// A coordinator whose writes are not committed judges nobody: the one before it may still be answering members.
+func TestNobodyIsJudgedBeforeAWriteIsCommitted(t *testing.T) {
+	w := newWorld(t)
+	ms := w.stable("g", 2)
+	w.failover(0)
+	w.hold = true
+	for range 5 {
+		w.sleep(time.Minute)
+		require.Equal(t, "Stable", w.state("g"))
+		require.Len(t, w.pending, 1, "one write is to tell")
+		w.failOne(19) // NOT_ENOUGH_REPLICAS
+	}
+	w.sleep(time.Minute)
+	w.release()
+	require.Zero(t, ms[0].heartbeat(), "nor is the time counted that has passed")
+	require.Zero(t, ms[1].heartbeat())
+	w.hold = false
+	w.sleep(11 * time.Second)
+	require.Equal(t, "Empty", w.state("g"))
 }

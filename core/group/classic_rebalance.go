@@ -51,7 +51,7 @@ func (c *Coordinator) maybeCompleteJoin(g *group) {
 		}
 		k.notBefore = core.Never
 	}
-	if k.allJoined(c.now) || c.now >= k.joinBy {
+	if k.allJoined(c.now) || c.now >= k.joinBy && g.part.alone {
 		c.completeJoin(g)
 		return
 	}

@@ -55,7 +55,7 @@ func TestE08SlowMember(t *testing.T) {
 		w.exclusive(a, b)
 		w.failover(0) // nor does another coordinator forget it
 	}
-	for range 12 { // each coordinator gives it its time anew
+	for range 23 { // each coordinator gives it its time anew, and once more when it knows that there is no other
 		w.sleep(2 * time.Second)
 		a.beat()
 		require.Zero(t, b.beat())

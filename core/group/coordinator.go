@@ -40,9 +40,12 @@ type partition struct {
 	index   int32
 	epoch   int32 // leader epoch
 	loading bool
-	groups  map[string]*group
-	expiry  []string // groups that the sweep under way has still to look at
-	unread  []Line   // what could not be loaded
+	// alone says that no other broker can still be coordinating these groups, and be hearing their members; see alone.go.
+	alone      bool
+	confirming bool // a write is under way that will tell
+	groups     map[string]*group
+	expiry     []string // groups that the sweep under way has still to look at
+	unread     []Line   // what could not be loaded
 }
 
 // timer orders groups by when they want to be looked at.
@@ -99,8 +102,11 @@ func (c *Coordinator) Loaded(now core.Time, wall core.WallMillis, partitionIndex
 	p.loading = false
 	out.Lines = append(out.Lines, p.unread...)
 	p.unread = nil
+	p.alone = true
 	for _, id := range slices.Sorted(maps.Keys(p.groups)) {
-		c.revive(p.groups[id])
+		g := p.groups[id]
+		c.revive(g)
+		p.alone = p.alone && !g.populated()
 	}
 	c.dropTopics(p)
 	if c.sweeps == core.Never {
@@ -204,6 +210,9 @@ func (c *Coordinator) tick(g *group) {
 		return
 	}
 	g.late = false
+	if !c.mayJudge(g) {
+		return
+	}
 	c.tickClassic(g)
 	if g.busy == nil {
 		c.tickConsumer(g)

@@ -15,6 +15,7 @@
 //     is applied, undone if its write fails, and whatever else concerns the
 //     group waits in order until it is known (write.go).
 //   - Stale generations, member epochs and instances are refused (rule 20).
+//   - A new coordinator judges nobody by silence before it knows that the former one has ceased (alone.go).
 //   - A coordinator that cannot know whether it still is one (its broker has no lease) answers nobody, and its time
 //     stands still (core/broker/groups.go).
 //   - Under KIP-848 a partition is given to a member when no other member has it,
@@ -32,6 +33,8 @@
 //   - A heartbeat of KIP-848 to a group that is gone gets UNKNOWN_MEMBER_ID, from which clients recover, not
 //     GROUP_ID_NOT_FOUND.
 //   - A static consumer that returns with other topics causes a rebalance, also where the assignor stays the same.
+//   - A group without members that changes its protocol goes on counting: generations from epochs, epochs from generations.
+//   - Nobody who joins an empty group waits for others longer than its own rebalance timeout, whatever the initial delay is.
 //   - Offsets of a deleted topic are dropped also if it was deleted while nobody led the partition, and if a topic of the
 //     same name exists again.
 //

@@ -39,8 +39,26 @@ func (c *Coordinator) toConsumer(x *change) (int16, string) {
 	x.create()
 	if len(old.members) > 0 {
 		c.takeOver(x, &old)
+	} else {
+		g.consumer.epoch = old.generation // recorded with the first member
 	}
 	return errNone, ""
+}
+
+// emptyToClassic makes a group of KIP-848 without members a classic one. Its generations go on from its epochs, as its epochs do
+// from generations: a request of a former member that is still on its way must not be taken for one of a new member.
+func (c *Coordinator) emptyToClassic(g *group, done func(), failed func(code int16)) {
+	next := classic{}
+	next.init()
+	next.recorded, next.generation, next.protocolType, next.since = true, g.consumer.epoch, protocolConsumer, int64(c.wall)
+	var records []Record
+	for _, t := range g.consumer.tombstones(g) {
+		records = append(records, Record{Key: t.key})
+	}
+	c.change(g, g.view(), append(records, next.record(g.id, next.since)), func() {
+		g.classic, g.consumer = next, nil
+		done()
+	}, failed)
 }
 
 // takeOver makes members of KIP-848 of those of a classic group: each has what it was last assigned.

@@ -265,3 +265,34 @@ func TestRefusedClassicJoins(t *testing.T) {
 	require.Zero(t, e.leave())
 	require.Equal(t, errUnknownMemberID, e.leave())
 }
+
+// TestNumbersGoOn: a group without members that changes its protocol goes on with its generations or epochs, also in the next coordinator:
+// what a former member has sent is never taken for something that a member of now has sent.
+func TestNumbersGoOn(t *testing.T) {
+	w := newWorld(t)
+	n := w.consumer("g", "t")
+	for range 3 {
+		require.Zero(t, n.beat())
+		require.Zero(t, n.leave(-1))
+		n.epoch = 0
+	}
+	last := w.describeConsumer("g").Epoch
+	require.Greater(t, last, int32(4))
+	a := w.eager("g", nil)
+	settleEager(w, a)
+	require.Greater(t, a.generation, last)
+	last = a.generation
+	require.Zero(t, a.leave())
+	w.failover(0)
+	require.Zero(t, n.beat())
+	require.Greater(t, n.epoch, last)
+	require.Zero(t, n.leave(-1))
+	n.epoch = 0
+	last = w.describeConsumer("g").Epoch
+	b := w.member("g")
+	require.Equal(t, errMemberIDRequired, ask[*kmsg.JoinGroupResponse](w, b.joinRequest()).ErrorCode)
+	w.failover(0) // nobody has joined, and the group is a classic one
+	c := w.eager("g", nil)
+	settleEager(w, c)
+	require.Greater(t, c.generation, last)
+}

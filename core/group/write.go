@@ -76,6 +76,7 @@ func (c *Coordinator) Committed(now core.Time, seq uint64, out *Out) {
 	c.enter(now, out)
 	if w := c.writes[seq]; w != nil {
 		delete(c.writes, seq)
+		c.settleAlone(w.g.part)
 		w.done()
 	}
 }
