@@ -25,6 +25,7 @@ func DrawFor(s uint64, brokers int) *Plan {
 		drawCluster(p, brokers)
 	}
 	drawGroups(p, seed.New(s, seed.Label("groups"))) // last: what it adds has the highest numbers
+	drawMixtures(p, seed.New(s, seed.Label("group mixtures")))
 	return p
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -34,6 +35,9 @@ func (m *member) workClassic() {
 	case m.phase == inside && m.news: // everything is given up
 		m.phase, m.news = outside, false
 		m.join()
+	case m.phase == inside && m.said != m.subs:
+		m.rejoin()
+		m.workClassic()
 	case m.phase == inside && m.w.now >= m.beatAt:
 		m.heartbeat()
 	case m.phase == syncing:
@@ -48,22 +52,30 @@ func (m *member) join() {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Group, req.MemberID, req.InstanceID, req.ProtocolType = m.mp.Group, m.id, m.instance(), "consumer"
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(m.mp.Session.Milliseconds()), int32(m.mp.Rebalance.Milliseconds())
-	meta := kmsg.ConsumerMemberMetadata{Version: 1, Topics: m.topicNames()}
 	p := kmsg.NewJoinGroupRequestProtocol()
-	p.Name, p.Metadata = "range", meta.AppendTo(nil)
+	p.Name, p.Metadata = m.assignor(), m.metadata()
 	req.Protocols = append(req.Protocols, p)
+	if m.id == "" && req.InstanceID != nil {
+		m.usurps()
+	}
+	subs, reads, sent := m.subs, m.subscription(), m.w.now
 	m.askAlone(req, func(r kmsg.Response) {
 		resp, ok := r.(*kmsg.JoinGroupResponse)
 		if !ok {
 			m.vanished()
 			return
 		}
+		m.usurping = false
 		switch code := resp.ErrorCode; {
 		case code == 0:
+			m.said, m.reads, m.heard = subs, reads, max(m.heard, sent)
 			m.joined(resp)
+		case code == kerr.FencedInstanceID.Code && len(m.mates()) > 0:
+			m.banished()
 		case code == kerr.MemberIDRequired.Code:
 			m.id = resp.MemberID
 		case code == kerr.UnknownMemberID.Code || code == kerr.FencedInstanceID.Code:
+			m.dropAll()
 			m.id = ""
 			m.calm()
 		case code == kerr.RebalanceInProgress.Code:
@@ -76,6 +88,7 @@ func (m *member) join() {
 
 func (m *member) joined(resp *kmsg.JoinGroupResponse) {
 	m.id, m.epoch, m.phase, m.assignments = resp.MemberID, resp.Generation, syncing, nil
+	m.g.joined(resp.LeaderID == "")
 	if m.doom != nil {
 		m.doom.Mattered++
 		m.wasted = max(m.g.leaderEpoch(), 1)
@@ -83,7 +96,11 @@ func (m *member) joined(resp *kmsg.JoinGroupResponse) {
 		return
 	}
 	if resp.LeaderID == m.id && !resp.SkipAssignment {
-		m.assign(resp)
+		if m.assign(resp); m.mp.Cooperative {
+			m.transfer(resp)
+		}
+	} else if resp.LeaderID == m.id && len(m.counts) == 0 { // it leads with what another process assigned, and does not know from what
+		m.counts = make([]int32, len(m.plan.Topics))
 	}
 }
 
@@ -125,16 +142,19 @@ func (m *member) assign(resp *kmsg.JoinGroupResponse) {
 func (m *member) sync() {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Group, req.MemberID, req.Generation, req.InstanceID = m.mp.Group, m.id, m.epoch, m.instance()
-	kind, protocol := "consumer", "range"
+	kind, protocol := "consumer", m.assignor()
 	req.ProtocolType, req.Protocol = &kind, &protocol
 	for _, a := range m.assignments {
 		x := kmsg.NewSyncGroupRequestGroupAssignment()
 		x.MemberID, x.MemberAssignment = a.id, m.encode(a.parts)
 		req.GroupAssignment = append(req.GroupAssignment, x)
 	}
-	sent := m.w.now
+	sent, epoch := m.w.now, m.epoch
 	m.askAlone(req, func(r kmsg.Response) {
 		resp, ok := r.(*kmsg.SyncGroupResponse)
+		if m.epoch != epoch { // it has lost its place meanwhile
+			return
+		}
 		if !ok {
 			m.phase = outside // the answer is lost, and with it the place: join again
 			m.vanished()
@@ -143,9 +163,15 @@ func (m *member) sync() {
 		switch code := resp.ErrorCode; {
 		case code == 0:
 			m.synced(resp.MemberAssignment, sent)
-		case code == kerr.RebalanceInProgress.Code || code == kerr.IllegalGeneration.Code:
+		case code == kerr.RebalanceInProgress.Code:
 			m.phase = outside
+		case code == kerr.IllegalGeneration.Code:
+			m.dropAll()
+			m.phase = outside
+		case code == kerr.FencedInstanceID.Code && len(m.mates()) > 0:
+			m.banished()
 		case code == kerr.UnknownMemberID.Code || code == kerr.FencedInstanceID.Code:
+			m.dropAll()
 			m.id, m.phase = "", outside
 		case m.elsewhere(code):
 			m.phase = outside
@@ -177,11 +203,13 @@ func (m *member) synced(encoded []byte, sent Time) {
 		}
 	}
 	m.w.stats.Assignments++
-	m.phase, m.heard, m.clear = inside, sent, sent
+	m.phase, m.heard = inside, sent
 	m.g.began(m.epoch)
+	m.replaces()
+	var parts []partOf
 	for _, t := range a.Topics {
 		topic := -1
-		for _, x := range m.plan.Topics {
+		for _, x := range m.reads {
 			if m.topicName(x) == t.Topic {
 				topic = x
 			}
@@ -191,10 +219,13 @@ func (m *member) synced(encoded []byte, sent Time) {
 			return
 		}
 		for _, p := range t.Partitions {
-			m.gain(topic, p)
+			parts = append(parts, partOf{topic, p})
 		}
 	}
-	m.assignments = nil
+	if m.settle(parts) {
+		m.clear = sent
+	}
+	m.ownedAt, m.assignments = m.epoch, nil
 	m.beat(int64(m.mp.Heartbeat))
 }
 
@@ -221,6 +252,8 @@ func (m *member) heartbeat() {
 			m.rejoin()
 		case code == kerr.IllegalGeneration.Code:
 			m.fenced("Heartbeat: " + kerr.ErrorForCode(code).Error())
+		case code == kerr.FencedInstanceID.Code && len(m.mates()) > 0:
+			m.banished()
 		case code == kerr.UnknownMemberID.Code || code == kerr.FencedInstanceID.Code:
 			m.fenced("Heartbeat: " + kerr.ErrorForCode(code).Error())
 			m.id = ""
@@ -230,11 +263,22 @@ func (m *member) heartbeat() {
 	})
 }
 
-// rejoin gives everything up, and then joins the next generation.
+// rejoin gives everything up, and then joins the next generation; if it is cooperative it gives up only what it does not want to
+// read any more.
 func (m *member) rejoin() {
-	if m.phase == inside {
-		m.news = true
+	if m.phase != inside {
+		return
+	}
+	m.news = true
+	if !m.mp.Cooperative {
 		m.goAll()
+		return
+	}
+	for _, h := range m.held {
+		if !h.going && !slices.Contains(m.subscription(), h.topic) {
+			h.going = true
+			m.beginGiving()
+		}
 	}
 }
 
@@ -259,6 +303,7 @@ func (m *member) lookForPartitions() {
 }
 
 func (m *member) leaveClassic() {
+	m.dropAll()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group, req.MemberID = m.mp.Group, m.id
 	x := kmsg.NewLeaveGroupRequestMember()

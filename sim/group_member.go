@@ -49,6 +49,16 @@ type member struct {
 	clear    Time   // and the last one after which it had nothing to give up
 
 	seq int // of its commits
+
+	ownedAt  int32 // classic: the generation of the last assignment
+	subs     int   // changes of what it wants to read
+	said     int   // what it has said of them
+	reads    []int // what it has said that it wants to read
+	all      bool  // it wants to read everything
+	barred   bool  // KIP-848: it may not join a group of the classic protocol
+	usurping bool  // it has asked for the place of another process with its instance id, and not heard of it
+	usurped  bool  // another process has asked for its place
+	fencedAt Time  // another process had its place for certain
 }
 
 type phaseOfMember uint8
@@ -88,6 +98,7 @@ func (m *member) start() {
 		m.coord = append(m.coord, &wire{client: &m.clientBase, broker: i})
 	}
 	m.g.members = append(m.g.members, m)
+	m.reads = m.subscription()
 	m.ids, m.names = map[[16]byte]int{}, map[int][16]byte{}
 	m.maxes[kmsg.Metadata.Int16()] = max(m.maxes[kmsg.Metadata.Int16()], 10) // of older ones no ids can be learned
 	if m.mp.Long() {
@@ -97,7 +108,9 @@ func (m *member) start() {
 		m.maxes[kmsg.OffsetCommit.Int16()] = max(m.maxes[kmsg.OffsetCommit.Int16()], 9)
 		m.maxes[kmsg.OffsetFetch.Int16()] = max(m.maxes[kmsg.OffsetFetch.Int16()], 9)
 	}
-	m.later(int64(m.plan.Start), evRise)
+	if !m.mp.Twin {
+		m.later(int64(m.plan.Start), evRise)
+	}
 }
 
 // stop begins the end: the group has to settle, and to read everything.
@@ -110,7 +123,7 @@ func (m *member) stop() {
 	switch {
 	case others && m.wasted > 0 && !(m.mp.Long() && m.mp.Instance != ""): // the others are to do without it
 		m.later(second, evRise)
-	case others && m.mp.Gone && !m.mp.Long():
+	case others && m.mp.Gone && !m.mp.Long(), m.mateUp():
 	default:
 		m.wasted = 0
 		m.rise()
@@ -173,6 +186,8 @@ func (m *member) rise() {
 	}
 	m.life++
 	m.up, m.doom, m.wasted = true, nil, 0
+	m.ownedAt, m.reads, m.barred, m.usurping = -1, m.subscription(), false, false
+	m.begins()
 	m.coordinator, m.asking, m.committing, m.looking, m.learning, m.leaving = -1, false, false, false, false, false
 	m.phase, m.id, m.epoch, m.held = outside, "", 0, nil
 	if m.mp.Modern && m.maxes[kmsg.ConsumerGroupHeartbeat.Int16()] >= 1 {
@@ -309,7 +324,7 @@ func (m *member) work() {
 	if m.life != life {
 		return
 	}
-	if m.coordinator >= 0 && !m.committing && m.w.now >= m.commitAt && m.phase == inside {
+	if m.coordinator >= 0 && !m.committing && m.w.now >= m.commitAt && m.mayCommit() {
 		m.commit()
 	}
 	m.lookUp()

@@ -23,8 +23,9 @@ func (m *member) workModern() {
 		m.leaveModern()
 	case m.phase == outside:
 		m.epoch, m.whole = 0, true
+		m.begins()
 		m.beatModern()
-	case m.news || m.w.now >= m.beatAt:
+	case m.news || m.w.now >= m.beatAt || m.said != m.subs:
 		m.beatModern()
 	}
 }
@@ -35,7 +36,12 @@ func (m *member) beatModern() {
 	req.RebalanceTimeoutMillis = -1
 	if m.whole {
 		req.RebalanceTimeoutMillis = int32(m.mp.Rebalance.Milliseconds())
-		req.SubscribedTopicNames = m.topicNames()
+	}
+	subs := m.subs
+	reads := m.reads
+	if m.whole || m.said != subs {
+		req.SubscribedTopicNames, req.SubscribedTopicRegex = m.patterns()
+		reads = m.subscription()
 	}
 	if m.whole || m.news {
 		req.Topics = m.owned()
@@ -52,7 +58,13 @@ func (m *member) beatModern() {
 		}
 		switch code := resp.ErrorCode; {
 		case code == 0:
+			m.said, m.reads, m.barred = subs, reads, false
 			m.told(resp, sent)
+		case code == kerr.GroupIDNotFound.Code && m.phase == outside && !m.g.upgrades:
+			m.barred = true
+			m.calm()
+		case code == kerr.FencedInstanceID.Code && len(m.mates()) > 0:
+			m.banished()
 		case code == kerr.UnknownMemberID.Code || code == kerr.FencedMemberEpoch.Code:
 			m.fenced("ConsumerGroupHeartbeat: " + kerr.ErrorForCode(code).Error())
 		case code == kerr.UnreleasedInstanceID.Code && m.phase == outside: // its former life has not expired
@@ -115,7 +127,7 @@ func (m *member) take(a *kmsg.ConsumerGroupHeartbeatResponseAssignment) {
 	var all []partOf
 	for i := range a.Topics {
 		topic, ok := m.ids[a.Topics[i].TopicID]
-		if !ok {
+		if !ok || !slices.Contains(m.reads, topic) {
 			m.w.fail("protocol", "%s is assigned a topic that it does not read", m.name)
 			return
 		}

@@ -17,27 +17,29 @@ import (
 // takes a commit of an epoch only while its sender is in that epoch, and gives a partition to another member only in an epoch
 // that the one who had it has never been in.
 type groupTruth struct {
-	w       *world
-	name    string
-	long    bool
-	modern  bool
-	topics  []int
-	members []*member // in the order in which they began
-	parts   map[partOf]*groupPart
-	newest  int32 // generation of which an assignment was seen
-	nudged  bool
-	checked bool // of what is delivered, in the end
+	w        *world
+	name     string
+	long     bool
+	classic  bool // all members speak the classic protocol
+	upgrades bool // members of the other protocol may join a group of the classic one
+	bridged  bool // members of the classic protocol were told that the group is one of KIP-848
+	topics   []int
+	members  []*member // in the order in which they began
+	parts    map[partOf]*groupPart
+	newest   int32 // generation of which an assignment was seen
+	nudged   bool
+	checked  bool // of what is delivered, in the end
 }
 
 // groupPart is one partition as the group has it.
 type groupPart struct {
-	holders []holder       // who believes to have it
-	owner   map[int32]int  // classic: client by generation
-	newest  int32          // epoch of the latest assignment that was seen
-	ops     []*commitOp    // in the order in which they were sent
-	byName  map[string]int // place in ops
-	last    *commitOp      // acknowledged, and the last in the order of epochs
-	read    spans          // offsets that members got
+	holders []holder          // who believes to have it
+	owner   map[int32]*member // client by generation or member epoch
+	newest  int32             // epoch of the latest assignment that was seen
+	ops     []*commitOp       // in the order in which they were sent
+	byName  map[string]int    // place in ops
+	last    *commitOp         // acknowledged, and the last in the order of epochs
+	read    spans             // offsets that members got
 }
 
 type holder struct {
@@ -71,10 +73,13 @@ func (w *world) group(p *MemberPlan) *groupTruth {
 			return g
 		}
 	}
-	g := &groupTruth{w: w, name: p.Group, modern: p.Modern, long: p.Long(), parts: map[partOf]*groupPart{}}
+	policy := w.plan.Brokers[0].setting(migrationPolicy)
+	g := &groupTruth{w: w, name: p.Group, classic: true, long: p.Long(), parts: map[partOf]*groupPart{},
+		upgrades: policy == "" || policy == group.MigrateUp || policy == group.MigrateBothWays}
 	for i := range w.plan.Clients {
 		if c := &w.plan.Clients[i]; c.Member != nil && c.Member.Group == p.Group {
 			g.topics = c.Topics
+			g.classic = g.classic && !c.Member.Modern
 		}
 	}
 	w.groups = append(w.groups, g)
@@ -85,7 +90,7 @@ func (g *groupTruth) part(topic int, partition int32) *groupPart {
 	k := partOf{topic, partition}
 	p := g.parts[k]
 	if p == nil {
-		p = &groupPart{owner: map[int32]int{}, byName: map[string]int{}, newest: -1}
+		p = &groupPart{owner: map[int32]*member{}, byName: map[string]int{}, newest: -1}
 		g.parts[k] = p
 	}
 	return p
@@ -96,7 +101,22 @@ func (g *groupTruth) label(topic int, partition int32) string {
 }
 
 // began notes that an assignment of a generation was seen: its predecessors are over.
-func (g *groupTruth) began(generation int32) { g.newest = max(g.newest, generation) }
+func (g *groupTruth) began(generation int32) {
+	if g.classic { // member epochs differ
+		g.newest = max(g.newest, generation)
+	}
+}
+
+// joined notes what a member of the classic protocol was told: whether the group is one of KIP-848.
+func (g *groupTruth) joined(bridged bool) {
+	switch {
+	case bridged && !g.bridged:
+		g.w.stats.Upgrades++
+	case !bridged && g.bridged:
+		g.w.stats.Downgrades++
+	}
+	g.bridged = bridged
+}
 
 // home is the group's partition of the offsets topic, nil if there is none yet.
 func (g *groupTruth) home() *agreed {
@@ -140,6 +160,9 @@ func (g *groupTruth) othersUp(m *member) bool {
 
 // surely is until when the coordinator cannot have given up a member, by what the member has been told.
 func (m *member) surely() Time {
+	if m.usurped {
+		return 0
+	}
 	session := int64(m.mp.Session)
 	return min(m.heard+session-session/10, m.clear+int64(m.mp.Rebalance)*9/10)
 }
@@ -147,12 +170,7 @@ func (m *member) surely() Time {
 // acquired: nobody else has a partition whom the coordinator has not given up.
 func (g *groupTruth) acquired(m *member, h *holding) {
 	p, w := g.part(h.topic, h.partition), g.w
-	if !g.modern {
-		if was, ok := p.owner[h.epoch]; ok && was != m.index && !g.lenient() {
-			w.fail("two owners", "%s is assigned to %s and to %s in generation %d", g.label(h.topic, h.partition), w.clients[was].base().name, m.name, h.epoch)
-		}
-		p.owner[h.epoch] = m.index
-	}
+	g.has(m, h)
 	for _, x := range p.holders {
 		if x.m != m && w.now < x.m.surely() && w.now < m.surely() && !g.lenient() {
 			w.fail("two owners", "%s is given to %s in epoch %d while %s has it (since epoch %d)", g.label(h.topic, h.partition), m.name, h.epoch,
@@ -160,10 +178,21 @@ func (g *groupTruth) acquired(m *member, h *holding) {
 		}
 	}
 	p.holders = append(p.holders, holder{m, h})
-	p.newest = max(p.newest, h.epoch)
 	if w.trace != nil {
 		w.event(m.lane, "member", fmt.Sprintf("has %s in epoch %d", g.label(h.topic, h.partition), h.epoch))
 	}
+}
+
+// has: a member has a partition in its epoch, and nobody else has it in that, but for a process in its place.
+func (g *groupTruth) has(m *member, h *holding) {
+	p, w := g.part(h.topic, h.partition), g.w
+	if was := p.owner[m.epoch]; was != nil && was != m && !g.lenient() {
+		if was.mp.Instance == "" || was.mp.Instance != m.mp.Instance {
+			w.fail("two owners", "%s is assigned to %s and to %s in epoch %d", g.label(h.topic, h.partition), was.name, m.name, m.epoch)
+		}
+	}
+	p.owner[m.epoch] = m
+	p.newest = max(p.newest, m.epoch)
 }
 
 func (g *groupTruth) released(m *member, h *holding) {
@@ -198,6 +227,10 @@ func (g *groupTruth) committed(m *member, op *commitOp, code int16) {
 		if by := op.seen; by > op.epoch && !g.lenient() {
 			g.w.fail("stale commit", "%s: %s commits offset %d in epoch %d, and epoch %d had begun when it was sent", g.label(op.h.topic, op.h.partition),
 				m.name, op.offset, op.epoch, by)
+		}
+		if m.fencedAt > 0 && op.begun > m.fencedAt && !g.lenient() {
+			g.w.fail("stale commit", "%s: %s commits offset %d, and another process had its place since %.6f s", g.label(op.h.topic, op.h.partition),
+				m.name, op.offset, float64(m.fencedAt)/1e9)
 		}
 		if p.last == nil || op.epoch >= p.last.epoch {
 			p.last = op
@@ -289,8 +322,9 @@ func (g *groupTruth) unsettled() string {
 		return ""
 	}
 	g.nudge()
+	g.cover()
 	for _, m := range g.members {
-		if m.up && (m.phase != inside || m.w.now < m.paused) {
+		if m.up && !m.shutOut() && (m.phase != inside || m.w.now < m.paused) {
 			return m.name + " is not in the group"
 		}
 	}
@@ -396,7 +430,7 @@ func (g *groupTruth) close() {
 // moveOn makes the group rebalance without a member that does not notice, if that one does not lead it.
 func (g *groupTruth) moveOn(without *member) {
 	for _, m := range g.members {
-		if m != without && m.up && !g.modern && g.w.now >= m.paused {
+		if m != without && m.up && !m.mp.Modern && g.w.now >= m.paused {
 			m.rejoin()
 			m.work()
 		}

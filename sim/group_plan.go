@@ -17,6 +17,11 @@ type MemberPlan struct {
 	Commit    time.Duration // between commits
 	Revoke    time.Duration // how long it needs before it gives up partitions
 	Gone      bool          // if it is down when the world heals, it stays down, unless it is the group's first
+
+	Cooperative bool    // classic: keeps what it has over a rebalance (KIP-429)
+	Subs        [][]int // what it wants to read, of the topics of its plan: the first, and after each change the next; nil: all
+	Pattern     bool    // KIP-848: it wants some of these by a pattern
+	Twin        bool    // has the instance id of another one, and begins when a fault says so
 }
 
 // longSession is a session timeout that no group may wait for: whoever dies while a group rebalances must be missed earlier.
@@ -129,11 +134,15 @@ func drawMishaps(p *Plan, c *seed.Stream, m *MemberPlan, first int) {
 }
 
 // ofMember says that a fault strikes a member of a group.
-func (f *Fault) ofMember() bool { return f.Kind >= MemberDeath && f.Kind <= MemberLeave }
+func (f *Fault) ofMember() bool { return f.Kind >= MemberDeath && f.Kind <= MemberTwin }
 
 func (m *misfortune) strikeMember() {
 	c := m.w.clients[m.f.Client].(*member)
 	m.w.event(c.lane, "fault", m.f.String())
+	if m.f.Kind == MemberTwin {
+		m.strikeTwin(c)
+		return
+	}
 	if !c.up || m.w.now < c.paused {
 		return
 	}
@@ -159,5 +168,20 @@ func (m *misfortune) strikeMember() {
 	case MemberLeave:
 		m.count.Mattered += busy
 		c.leaveFor(int64(m.f.For))
+	case MemberSubscribe:
+		m.count.Mattered += b2i(len(c.mp.Subs) > 1)
+		c.resubscribe()
+	}
+}
+
+// strikeTwin starts that one of two processes of one instance id which is down.
+func (m *misfortune) strikeTwin(c *member) {
+	for _, x := range append([]*member{c}, c.mates()...) {
+		if !x.up && c.plan != nil {
+			m.count.Happened++
+			m.count.Mattered += b2i(x.mateUp())
+			x.rise()
+			return
+		}
 	}
 }

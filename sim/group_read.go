@@ -64,17 +64,24 @@ func (m *member) commit() {
 			}
 		}
 		if worst != 0 {
-			m.refused(worst)
+			m.refused(worst, req.Generation)
 		}
 	})
 }
 
 // refused deals with an error to a commit.
-func (m *member) refused(code int16) {
+func (m *member) refused(code int16, epoch int32) {
+	if !m.mp.Modern && epoch != m.epoch {
+		return // it is in another generation meanwhile
+	}
 	switch code {
 	case kerr.IllegalGeneration.Code:
 		m.fenced("OffsetCommit: " + kerr.ErrorForCode(code).Error())
 	case kerr.UnknownMemberID.Code, kerr.FencedInstanceID.Code:
+		if code == kerr.FencedInstanceID.Code && len(m.mates()) > 0 {
+			m.banished()
+			return
+		}
 		m.fenced("OffsetCommit: " + kerr.ErrorForCode(code).Error())
 		if !m.mp.Modern {
 			m.id = ""

@@ -83,7 +83,7 @@ func TestSpans(t *testing.T) {
 func TestCommitOracle(t *testing.T) {
 	w := newWorld(&Plan{Topics: []TopicPlan{{Name: "t0", Partitions: 1}}, Brokers: []BrokerPlan{{}}}, Options{})
 	m := &member{clientBase: clientBase{w: w, name: "m"}}
-	g := &groupTruth{w: w, name: "g", parts: map[partOf]*groupPart{}}
+	g := &groupTruth{w: w, name: "g", classic: true, parts: map[partOf]*groupPart{}}
 	h := &holding{}
 	send := func(name string, at Time, epoch int32, offset int64) *commitOp {
 		w.now = at
@@ -125,16 +125,16 @@ func TestCommitOracle(t *testing.T) {
 // TestOwnerOracle: a partition has no second owner while the first one cannot have been given up.
 func TestOwnerOracle(t *testing.T) {
 	w := newWorld(&Plan{Topics: []TopicPlan{{Name: "t0", Partitions: 1}}, Brokers: []BrokerPlan{{}}}, Options{})
-	g := &groupTruth{w: w, name: "g", modern: true, parts: map[partOf]*groupPart{}}
+	g := &groupTruth{w: w, name: "g", parts: map[partOf]*groupPart{}}
 	plan := &MemberPlan{Session: time.Second, Rebalance: time.Second}
-	a := &member{clientBase: clientBase{w: w, name: "a", index: 1}, g: g, mp: plan}
-	b := &member{clientBase: clientBase{w: w, name: "b", index: 2}, g: g, mp: plan, heard: second, clear: second}
+	a := &member{clientBase: clientBase{w: w, name: "a", index: 1}, epoch: 1, g: g, mp: plan}
+	b := &member{clientBase: clientBase{w: w, name: "b", index: 2}, epoch: 2, g: g, mp: plan, heard: second, clear: second}
 	g.acquired(a, &holding{epoch: 1})
 	w.now = second
 	g.acquired(b, &holding{epoch: 2})
 	require.Nil(t, w.failure, "the session of a may have ended")
 	a.heard, a.clear = second, second
-	c := &member{clientBase: clientBase{w: w, name: "c", index: 3}, g: g, mp: plan, heard: second, clear: second}
+	c := &member{clientBase: clientBase{w: w, name: "c", index: 3}, epoch: 3, g: g, mp: plan, heard: second, clear: second}
 	g.acquired(c, &holding{epoch: 3})
 	require.Equal(t, "two owners", w.failure.Kind)
 }

@@ -146,31 +146,33 @@ type FaultKind uint8
 
 // Kinds of faults.
 const (
-	Kill           FaultKind = iota // the process ends at once (kill -9); For: how long it is down
-	PowerLoss                       // the machine does
-	CleanStop                       // SIGTERM, and a start after For
-	Pause                           // the process does not run for a while (SIGSTOP, garbage collection)
-	DiskRule                        // Rule is armed
-	DiskFull                        // nothing more fits for a while
-	BitRot                          // a bit changes at rest
-	Reset                           // connections break
-	Clog                            // nothing arrives for a while
-	SlowNet                         // every message takes longer for a while
-	WallJump                        // the wall clock of a broker jumps by For
-	Blackout                        // every machine loses power at once
-	RollingRestart                  // each broker stops cleanly and starts again, one after another
-	Split                           // machines are in two parts that do not reach each other
-	OneWay                          // nothing gets from a broker to some others, or to it, while the other direction works
-	Link                            // two brokers do not reach each other
-	Swizzle                         // brokers are cut off one after another, and come back in another order
-	Hold                            // one connection between brokers stands still, the others go on
-	PeerReset                       // connections of a broker to others break
-	BackToBack                      // a leader is killed, and so is its successor, and again
-	Deaf                            // a broker learns nothing new of the metadata, while all else reaches it
-	MemberDeath                     // a member of a group dies without a word; For: until it is started again
-	MemberLost                      // a member dies as soon as it has joined, and is not started again
-	MemberPause                     // a member does not run for a while
-	MemberLeave                     // a member leaves its group, and is started again after For
+	Kill            FaultKind = iota // the process ends at once (kill -9); For: how long it is down
+	PowerLoss                        // the machine does
+	CleanStop                        // SIGTERM, and a start after For
+	Pause                            // the process does not run for a while (SIGSTOP, garbage collection)
+	DiskRule                         // Rule is armed
+	DiskFull                         // nothing more fits for a while
+	BitRot                           // a bit changes at rest
+	Reset                            // connections break
+	Clog                             // nothing arrives for a while
+	SlowNet                          // every message takes longer for a while
+	WallJump                         // the wall clock of a broker jumps by For
+	Blackout                         // every machine loses power at once
+	RollingRestart                   // each broker stops cleanly and starts again, one after another
+	Split                            // machines are in two parts that do not reach each other
+	OneWay                           // nothing gets from a broker to some others, or to it, while the other direction works
+	Link                             // two brokers do not reach each other
+	Swizzle                          // brokers are cut off one after another, and come back in another order
+	Hold                             // one connection between brokers stands still, the others go on
+	PeerReset                        // connections of a broker to others break
+	BackToBack                       // a leader is killed, and so is its successor, and again
+	Deaf                             // a broker learns nothing new of the metadata, while all else reaches it
+	MemberDeath                      // a member of a group dies without a word; For: until it is started again
+	MemberLost                       // a member dies as soon as it has joined, and is not started again
+	MemberPause                      // a member does not run for a while
+	MemberLeave                      // a member leaves its group, and is started again after For
+	MemberSubscribe                  // a member reads other topics from now on
+	MemberTwin                       // a process is started with the instance id of another one that is alive
 	numFaultKinds
 )
 
@@ -198,7 +200,8 @@ var momentNames = [numMoments]string{"", "an acknowledgement", "an election", "a
 
 var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
 	"bit-rot", "reset", "clog", "slow-net", "wall-jump", "blackout", "rolling-restart", "split", "one-way", "link", "swizzle",
-	"hold", "peer-reset", "back-to-back", "deaf", "member-death", "member-lost", "member-pause", "member-leave"}
+	"hold", "peer-reset", "back-to-back", "deaf", "member-death", "member-lost", "member-pause", "member-leave",
+	"member-subscribe", "member-twin"}
 
 // String returns the kind's name.
 func (k FaultKind) String() string { return faultNames[k] }

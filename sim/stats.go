@@ -24,6 +24,8 @@ type Stats struct {
 	Assignments int64 // that members of groups were given
 	Commits     int64 // of offsets, acknowledged
 	Resumed     int64 // partitions that were gone on with at a committed offset
+	Upgrades    int64 // of groups to the protocol of KIP-848, seen by members of the classic one
+	Downgrades  int64
 
 	CrashesInside int64 // of disk calls
 	ErrorStops    int64 // processes that ended themselves because of an error
@@ -97,6 +99,8 @@ func (s *Stats) Add(t *Stats) {
 	s.Assignments += t.Assignments
 	s.Commits += t.Commits
 	s.Resumed += t.Resumed
+	s.Upgrades += t.Upgrades
+	s.Downgrades += t.Downgrades
 	s.CrashesInside += t.CrashesInside
 	s.ErrorStops += t.ErrorStops
 	s.SetAside += t.SetAside
