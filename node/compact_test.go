@@ -253,25 +253,11 @@ func TestCompactionStopsWithTheNode(t *testing.T) {
 	require.NoError(t, c.Flush(ctx))
 	require.EqualValues(t, 100, done.Load())
 	require.Eventually(t, func() bool {
-		n.compactor.pacer.mu.Lock()
-		defer n.compactor.pacer.mu.Unlock()
-		return time.Until(n.compactor.pacer.free) > time.Hour/2
+		return n.compactor.pacer.take(0) > time.Hour/2
 	}, 20*time.Second, time.Millisecond, "no run has begun")
 	stop(t, n)
 	n = startNode(t, Config{Settings: settingsFor(dir, quickCleaner...)})
 	require.True(t, n.store.Clean())
 	got, _, _ := readTopic(t, n, "table")
 	require.Len(t, got["k"], 10_000)
-}
-
-func TestPacer(t *testing.T) {
-	var p pacer
-	now := time.Unix(1000, 0)
-	require.Zero(t, p.take(now, 1<<30), "no limit")
-	p.limit(1.7976931348623157e308)
-	require.Zero(t, p.take(now, 1<<30))
-	p.limit(1000)
-	require.Equal(t, 2*time.Second, p.take(now, 2000))
-	require.Equal(t, 3*time.Second, p.take(now, 1000), "who comes at the same time waits, too")
-	require.Equal(t, 500*time.Millisecond, p.take(now.Add(4*time.Second), 500), "what was not used is not saved up")
 }

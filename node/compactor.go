@@ -1,13 +1,13 @@
 package node
 
 import (
-	"errors"
 	"sync"
 	"time"
 
 	"lockstep/core"
 	"lockstep/core/broker"
 	"lockstep/disk/segment"
+	"lockstep/node/cleaner"
 )
 
 // compactor runs compactions beside everything else that is done to the logs, a few at once, in the order in which they
@@ -33,7 +33,7 @@ type compaction struct {
 }
 
 func newCompactor(threads int, in *inbox, m *metrics) *compactor {
-	c := &compactor{in: in, metrics: m, quit: make(chan struct{})}
+	c := &compactor{in: in, metrics: m, quit: make(chan struct{}), pacer: pacer{began: time.Now()}}
 	c.wake.L = &c.mu
 	for range threads {
 		c.done.Go(c.work)
@@ -43,7 +43,7 @@ func newCompactor(threads int, in *inbox, m *metrics) *compactor {
 
 // add takes over an effect on an open log.
 func (c *compactor) add(l *segment.Log, e broker.Compact) {
-	run := l.BeginCompact(segment.CompactOptions{Limit: e.Limit, Wall: e.Wall, Producers: e.Producers, Buffer: e.Buffer, Pace: c.pace})
+	run := l.BeginCompact(cleaner.Options(&e, c.pace))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, compaction{e.Log, run, e.BytesPerSecond})
@@ -76,18 +76,14 @@ func (c *compactor) work() {
 		c.pacer.limit(x.perSec)
 		began := time.Now()
 		stats, err := x.run.Run()
-		if errors.Is(err, errStopping) || errors.Is(err, segment.ErrClosed) {
+		answers := cleaner.Answers(x.id, &stats, err)
+		if answers == nil {
 			return
 		}
 		c.metrics.compacted(&stats, time.Since(began), err)
-		switch {
-		case errors.Is(err, segment.ErrDiskFailed):
-			c.in.put(broker.DiskFailed{Err: err})
-		case errors.Is(err, segment.ErrCorrupt):
-			c.in.put(broker.LogFailed{Log: x.id, Err: err})
+		for _, in := range answers {
+			c.in.put(in)
 		}
-		c.in.put(broker.Compacted{Log: x.id, Due: stats.Due, From: stats.From, To: stats.To, Keys: stats.Keys,
-			Before: stats.BytesBefore, After: stats.BytesAfter, More: stats.Full, Err: err})
 	}
 }
 
@@ -101,15 +97,13 @@ func (c *compactor) stop() {
 	c.done.Wait()
 }
 
-var errStopping = errors.New("the node stops")
-
 // pace waits as log.cleaner.io.max.bytes.per.second says.
 func (c *compactor) pace(bytes int) error {
-	wait := c.pacer.take(time.Now(), bytes)
+	wait := c.pacer.take(bytes)
 	if wait <= 0 {
 		select {
 		case <-c.quit:
-			return errStopping
+			return cleaner.ErrStopping
 		default:
 			return nil
 		}
@@ -118,36 +112,29 @@ func (c *compactor) pace(bytes int) error {
 	defer t.Stop()
 	select {
 	case <-c.quit:
-		return errStopping
+		return cleaner.ErrStopping
 	case <-t.C:
 		return nil
 	}
 }
 
-// pacer spreads bytes over time, for all who take some together.
+// pacer is a cleaner.Pacer of several threads.
 type pacer struct {
-	mu     sync.Mutex
-	perSec float64
-	free   time.Time // when what was taken so far is paid for
+	mu sync.Mutex
+	cleaner.Pacer
+	began time.Time
 }
 
 func (p *pacer) limit(perSec float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.perSec = perSec
+	p.Limit(perSec)
 }
 
-// take takes bytes, and says how long to wait for them.
-func (p *pacer) take(now time.Time, bytes int) time.Duration {
+func (p *pacer) take(bytes int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.free.Before(now) {
-		p.free = now
-	}
-	if p.perSec > 0 {
-		p.free = p.free.Add(time.Duration(min(float64(bytes)/p.perSec, 3600) * float64(time.Second)))
-	}
-	return p.free.Sub(now)
+	return p.Take(time.Since(p.began), bytes)
 }
 
 func (m *metrics) compacted(stats *segment.CompactStats, took time.Duration, err error) {

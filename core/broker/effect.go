@@ -118,6 +118,7 @@ type Retain struct {
 type Compact struct {
 	Log       core.Partition
 	Limit     int64
+	Covered   int64 // tombstones from here on stay: some replica may not have them yet
 	Wall      core.WallMillis
 	Producers []int64 // ascending: ids in the log's producer table; the last batches of others are not kept
 	Buffer    int64   // bytes of memory for the map of keys

@@ -193,6 +193,7 @@ func (b *Broker) takeFetched(asks []fetchAsk, resp *kmsg.FetchResponse, batches 
 				return true // not in the order asked
 			}
 			ans := replica.FetchAnswer{Code: r.ErrorCode, HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset}
+			ans.Covered = coveredOf(r)
 			if next < len(batches) {
 				ans.Batches = batches[next]
 			}

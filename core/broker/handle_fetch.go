@@ -222,6 +222,9 @@ func (b *Broker) fetchResponsePartition(resp *kmsg.FetchResponse, p *fetchPart, 
 	r := kmsg.NewFetchResponseTopicPartition()
 	r.Partition, r.ErrorCode = p.key.index, e.Code
 	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = e.HighWatermark, e.LastStable, e.LogStart
+	if e.Covered > 0 && e.part.config.Compact {
+		setCovered(&r, e.Covered)
+	}
 	if e.Diverging != nil {
 		r.DivergingEpoch.Epoch, r.DivergingEpoch.EndOffset = e.Diverging.Epoch, e.Diverging.Start
 	}

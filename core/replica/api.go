@@ -86,6 +86,7 @@ type FetchDecision struct {
 	// Unsettled, for a client: a new leader, whose epoch's start is not committed yet. What lies at the high watermark
 	// or beyond it may be committed though this leader does not know it; an answer is better delayed.
 	Unsettled bool
+	Covered   int64           // for a follower: as Replica.Covered
 	Diverging *log.EpochStart // (epoch, end offset) where the asker's log departs from this one; nothing is read then
 }
 
@@ -103,6 +104,7 @@ type FetchAnswer struct {
 	Code          int16
 	HighWatermark int64
 	LogStart      int64
+	Covered       int64           // as Replica.Covered; 0 if the leader does not say
 	Diverging     *log.EpochStart // nil if none
 	Batches       []record.Batch
 }

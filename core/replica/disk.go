@@ -65,6 +65,7 @@ func (r *Replica) AppendFailed(now core.Time, end int64, err error, out *Out) {
 // truncate cuts the log to end, its epoch history and producer table with it (rule 16).
 func (r *Replica) truncate(now core.Time, end int64, out *Out) {
 	exact, epochs := r.log.Truncate(end)
+	r.covered = min(r.covered, end)
 	r.rebuilding = r.rebuilding || !exact
 	if r.role == Leader && r.log.Epochs().Latest() < r.st.LeaderEpoch {
 		// Only a leader's failed appends come here. The epoch goes on, and what it writes must be told from the last one's.

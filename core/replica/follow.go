@@ -78,7 +78,7 @@ func (r *Replica) take(now core.Time, wall core.WallMillis, a FetchAsk, ans Fetc
 	if epochs {
 		r.saveEpochs(out)
 	}
-	r.leaderHW = ans.HighWatermark
+	r.leaderHW, r.covered = ans.HighWatermark, max(r.covered, ans.Covered)
 	r.followHW()
 	if start := min(ans.LogStart, r.hw); start > max(r.log.Start(), r.startAsked) {
 		r.startAsked = start

@@ -71,4 +71,34 @@ func TestCompactLimit(t *testing.T) {
 	require.False(t, ok)
 }
 
+// What every replica has is known to the leader as followers fetch, and to them by its answers. One that is away holds it back, also
+// out of the in-sync set, and so does one that a new leader has not heard of.
+func TestCovered(t *testing.T) {
+	c := cluster(t, 3)
+	leader := c[0]
+	fetchAll := func(from *node, followers ...*node) {
+		for range 3 {
+			for _, f := range followers {
+				f.fetch(from)
+			}
+		}
+	}
+	leader.produce(-1, 1, 8, 0, 0, "a")
+	leader.settle()
+	require.Zero(t, leader.r.Covered(), "nobody has fetched it")
+	fetchAll(leader, c[1], c[2])
+	require.EqualValues(t, 1, leader.r.Covered())
+	require.EqualValues(t, 1, c[1].r.Covered(), "the answer said so")
+
+	leader.apply(state(3, 1, 0, 1, 1, 2))
+	leader.produce(-1, 2, 8, 0, 1, "b")
+	leader.settle()
+	fetchAll(leader, c[1])
+	require.EqualValues(t, 2, leader.r.HighWatermark())
+	require.EqualValues(t, 1, leader.r.Covered(), "the third has not got it, though it is committed")
+	require.EqualValues(t, 1, c[1].r.Covered())
+	fetchAll(leader, c[2])
+	require.EqualValues(t, 2, leader.r.Covered())
+}
+
 var errNoDisk = errors.New("no disk")

@@ -291,7 +291,7 @@ func (n *node) answer(f *node, ask FetchAsk) FetchAnswer {
 }
 
 func (n *node) answerFor(f *node, d FetchDecision, ask FetchAsk) FetchAnswer {
-	ans := FetchAnswer{Code: d.Code, HighWatermark: d.HighWatermark, LogStart: d.LogStart, Diverging: d.Diverging}
+	ans := FetchAnswer{Code: d.Code, HighWatermark: d.HighWatermark, LogStart: d.LogStart, Covered: d.Covered, Diverging: d.Diverging}
 	if d.Code == 0 && d.Diverging == nil {
 		ans.Batches = n.read(ask.Offset, d.Limit, n.most)
 		n.r.Told(f.id, d.HighWatermark)

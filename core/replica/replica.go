@@ -32,6 +32,7 @@ type Replica struct {
 type leading struct {
 	epochStart int64 // log end when it took the epoch (rule 2)
 	followers  []progress
+	covered    int64 // every replica has had all below: see Covered
 	change     change
 	committed  waiters // acks=all: for the high watermark
 	local      waiters // acks=1: for this replica's own log
@@ -145,6 +146,7 @@ func (r *Replica) lead(now core.Time, out *Out) {
 	}
 	r.role = Leader
 	r.epochStart = r.log.End()
+	r.covered = min(r.covered, r.epochStart)
 	// Rule 2, before any write; museum A19.
 	if r.log.Epochs().Add(epoch, r.epochStart) {
 		r.saveEpochs(out)

@@ -118,6 +118,7 @@ func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a Fet
 		return r.fetchError(codeOffsetOutOfRange)
 	}
 	d.News = r.hw > f.toldHW
+	d.Covered = r.Covered()
 	d.Limit = r.log.Written()
 	d.Bytes = r.log.BytesBetween(a.Offset, d.Limit)
 	return d

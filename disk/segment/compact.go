@@ -14,12 +14,14 @@ import (
 // CompactOptions say what a run of compaction may do.
 type CompactOptions struct {
 	Limit     int64           // the offset that it does not reach: the last stable offset (rule 19)
+	Covered   int64           // tombstones from this offset on stay, also past their horizon: some replica may not have them yet
 	Wall      core.WallMillis // the time that ages and delete horizons count from
 	Producers []int64         // ascending: the ids of those of whom the log's table knows
 	Buffer    int64           // bytes for the map of keys, 0 being 128 MiB
 	// Pace is called with the bytes that are about to be read or were written since the last time. It may wait, and ends the run if
 	// it returns an error. nil is no bound.
-	Pace func(bytes int) error
+	Pace      func(bytes int) error
+	PaceBytes int // about so many between two calls of Pace, 0 being 256 KiB
 }
 
 // CompactStats is what a run did.
@@ -36,7 +38,7 @@ type CompactStats struct {
 
 const (
 	defaultCompactBuffer = 128 << 20
-	paceBytes            = 256 << 10
+	defaultPaceBytes     = 256 << 10
 )
 
 // Compaction is one run over a log: BeginCompact, Run. It runs beside everything else that is done to the log; if the log is
@@ -56,7 +58,8 @@ type Compaction struct {
 	keys  *offsetMap
 	last  map[int64]*recent // of producers of whom the log's table knows, in what the map covers
 
-	horizon int64 // as Log.horizon, of what this run leaves
+	horizon   int64 // as Log.horizon and Log.tombstone, of what this run leaves
+	tombstone int64
 
 	stats CompactStats
 	owed  int // bytes that Pace has not heard of
@@ -89,6 +92,9 @@ var errOvertaken = errors.New("the log was cut or deleted meanwhile")
 func (l *Log) BeginCompact(opts CompactOptions) *Compaction {
 	if opts.Buffer <= 0 {
 		opts.Buffer = defaultCompactBuffer
+	}
+	if opts.PaceBytes <= 0 {
+		opts.PaceBytes = defaultPaceBytes
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,11 +182,11 @@ func (c *Compaction) plan() (due bool, err error) {
 	return oldest >= 0 && int64(c.opts.Wall)-oldest > c.cfg.MaxCompactionLag.Milliseconds(), err
 }
 
-// expired says that tombstones are past their horizon. Nothing new need be there for that: what was deleted goes from an idle log, too.
+// expired says that tombstones may be past their horizon, and every replica has them. Nothing new need be there for that: what was deleted goes from an idle log, too.
 func (c *Compaction) expired() bool {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	return c.l.horizon > 0 && int64(c.opts.Wall) > c.l.horizon
+	return c.l.horizon > 0 && int64(c.opts.Wall) > c.l.horizon && c.opts.Covered > c.l.tombstone
 }
 
 // leaveYoung leaves out what min.compaction.lag.ms keeps as it is.
@@ -287,7 +293,7 @@ func (c *Compaction) overtaken() error {
 
 // pace tells the host of bytes that are read or written.
 func (c *Compaction) pace(n int) error {
-	if c.owed += n; c.owed < paceBytes {
+	if c.owed += n; c.owed < c.opts.PaceBytes {
 		return nil
 	}
 	owed := c.owed
@@ -457,6 +463,6 @@ func (c *Compaction) note() error {
 	l.store.journal.setCleaned(l.id, c.end)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.horizon = c.horizon
+	l.horizon, l.tombstone = c.horizon, c.tombstone
 	return nil
 }

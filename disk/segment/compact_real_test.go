@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -63,7 +64,7 @@ func TestCompactConcurrently(t *testing.T) {
 		})
 		wg.Go(func() { // compaction
 			for !stop.Load() {
-				stats, err := l.BeginCompact(CompactOptions{Limit: durable.Load(), Wall: 1}).Run()
+				stats, err := l.BeginCompact(CompactOptions{Limit: durable.Load(), Covered: math.MaxInt64, Wall: 1}).Run()
 				require.NoError(t, err)
 				if stats.BytesBefore > 0 {
 					runs.Add(1)
@@ -167,7 +168,7 @@ func TestCompactLarge(t *testing.T) {
 	base := m.HeapAlloc
 	ticks := 0
 	began := time.Now()
-	stats, err := l.BeginCompact(CompactOptions{Limit: end, Wall: core.WallMillis(time.Now().UnixMilli()), Pace: func(int) error {
+	stats, err := l.BeginCompact(CompactOptions{Limit: end, Covered: math.MaxInt64, Wall: core.WallMillis(time.Now().UnixMilli()), Pace: func(int) error {
 		if ticks++; ticks%64 == 0 {
 			runtime.ReadMemStats(&m)
 			peak = max(peak, m.HeapAlloc)

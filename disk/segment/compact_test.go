@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -248,10 +249,38 @@ func TestTombstonesGoFromAnIdleLog(t *testing.T) {
 	w.wall++
 	w.compact(w.end, 0)
 	require.Equal(t, []string{"2:b"}, w.keys())
-	stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Wall: core.WallMillis(w.wall + 1_000_000)}).Run()
+	stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: math.MaxInt64, Wall: core.WallMillis(w.wall + 1_000_000)}).Run()
 	require.NoError(t, err)
 	require.False(t, stats.Due, "nothing is left to wait for")
 	w.restart()
+}
+
+// Tombstones that some replica may not have yet stay, whatever the time; and the log is not looked through for them again and again.
+func TestTombstonesWaitForEveryReplica(t *testing.T) {
+	w := quietWorld(t)
+	w.one(value("a", "1"), tombstone("a"), value("b", "1"))
+	w.roll()
+	w.commit()
+	w.compact(w.end, 0)
+	run := func(covered int64) CompactStats {
+		stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: covered, Wall: core.WallMillis(w.wall)}).Run()
+		require.NoError(t, err)
+		return stats
+	}
+	w.wall += w.cfg.DeleteRetention.Milliseconds() + 1
+	require.False(t, run(0).Due)
+	require.Equal(t, []string{"1:a!", "2:b"}, w.keys())
+	w.cfg.MinCleanableRatio = 0
+	w.l.Configure(w.cfg)
+	w.one(value("c", "1"))
+	w.roll()
+	w.commit()
+	require.True(t, run(1).Due)
+	require.Equal(t, []string{"1:a!", "2:b", "6:c"}, w.keys(), "every replica has what is below it, and perhaps not it")
+	require.False(t, run(0).Due)
+	require.True(t, run(2).Due)
+	require.Equal(t, []string{"2:b", "6:c"}, w.keys())
+	require.False(t, run(2).Due)
 }
 
 // Under compact,delete both apply; and segments that compaction has left without records are no end to deletion by time.
@@ -288,7 +317,7 @@ func TestDirtyRatioAndLags(t *testing.T) {
 			w.append(put{records: []keyed{{key: "a", time: w.wall - ago + int64(i), value: make([]byte, 400)}}})
 		}
 		w.commit()
-		stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Wall: core.WallMillis(w.wall)}).Run()
+		stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: math.MaxInt64, Wall: core.WallMillis(w.wall)}).Run()
 		require.NoError(t, err)
 		return stats.Due
 	}
@@ -310,7 +339,7 @@ func TestDirtyRatioCountsWhatIsCompacted(t *testing.T) {
 	}
 	w.commit()
 	run := func() CompactStats {
-		stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Wall: core.WallMillis(w.wall)}).Run()
+		stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: math.MaxInt64, Wall: core.WallMillis(w.wall)}).Run()
 		require.NoError(t, err)
 		return stats
 	}
@@ -411,7 +440,7 @@ func TestWhatTransactionsWroteStays(t *testing.T) {
 	w.one(value("a", "2"))
 	w.roll()
 	w.commit()
-	stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Wall: 1}).Run()
+	stats, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: math.MaxInt64, Wall: 1}).Run()
 	require.NoError(t, err)
 	require.True(t, stats.Due)
 	require.Len(t, w.keys(), 3)

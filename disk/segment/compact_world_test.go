@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"lockstep/compress"
@@ -277,7 +278,7 @@ func (w *keyedWorld) compact(limit, buffer int64) {
 		if !w.misread {
 			spans, bytes = w.spans()
 		}
-		stats, err = w.l.BeginCompact(CompactOptions{Limit: limit, Wall: core.WallMillis(w.wall), Producers: producers, Buffer: buffer}).Run()
+		stats, err = w.l.BeginCompact(CompactOptions{Limit: limit, Covered: math.MaxInt64, Wall: core.WallMillis(w.wall), Producers: producers, Buffer: buffer}).Run()
 		return err
 	})
 	if !alive {

@@ -78,7 +78,8 @@
 // for why that is safe. A map of all keys as they are would be exact, but bounded by what clients send.
 //
 // A tombstone is given a delete horizon when it is first compacted (KIP-534: the batch's base timestamp, attribute bit 6), by the
-// wall clock of this replica, and goes with the first run after that. What it supersedes lies below and is gone before.
+// wall clock of this replica, and goes with the first run after that for which every replica has it (CompactOptions.Covered). What it
+// supersedes lies below and is gone before.
 //
 // The journal knows up to where a log is compacted. That need not be durable, but it must not be too high: a truncation lowers it in
 // the same frame. What is replaced lies wholly below the durable recovery point, so no recovery looks for it.

@@ -27,23 +27,24 @@ type Log struct {
 	op         sync.Mutex
 	compacting sync.Mutex // held by a run of compaction; nobody waits for it
 
-	mu       sync.Mutex
-	dir      string
-	cfg      log.Config
-	start    int64
-	end      int64
-	segs     []*segment // ascending; a segment ends where the next one begins
-	writable bool       // the last segment takes appends
-	gaps     bool       // offsets may be missing, because compaction removed them
-	gen      uint32     // rises when what a round of sync captured is no more true
-	cuts     uint32     // rises when the log is cut or emptied
-	horizon  int64      // when the next tombstones may be compacted away that the last run left; 0 if none, or not known
-	cutting  bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
-	deleted  bool
-	damage   error // the log cannot be opened (rule 15)
-	missing  bool  // it has no directory
-	nameless bool  // its metadata file is to be made anew
-	broken   error // no more writes: the files are not what the log is
+	mu        sync.Mutex
+	dir       string
+	cfg       log.Config
+	start     int64
+	end       int64
+	segs      []*segment // ascending; a segment ends where the next one begins
+	writable  bool       // the last segment takes appends
+	gaps      bool       // offsets may be missing, because compaction removed them
+	gen       uint32     // rises when what a round of sync captured is no more true
+	cuts      uint32     // rises when the log is cut or emptied
+	horizon   int64      // when the next tombstones may be compacted away that the last run left; 0 if none, or not known
+	tombstone int64      // where the first batch of those is
+	cutting   bool       // the journal knows of a cut that is not made yet, so that rounds of sync keep off
+	deleted   bool
+	damage    error // the log cannot be opened (rule 15)
+	missing   bool  // it has no directory
+	nameless  bool  // its metadata file is to be made anew
+	broken    error // no more writes: the files are not what the log is
 	// brokenTail: what is wrong is only that a failed append left something after the end.
 	brokenTail bool
 

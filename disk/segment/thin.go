@@ -123,10 +123,14 @@ func (t *thinning) take(s *scanner, b record.Batch) error {
 		case c.keys.superseded(r.Key, r.Offset):
 			return false
 		}
-		return !(r.Tombstone && gone)
+		return !(r.Tombstone && gone && r.Offset < c.opts.Covered)
 	})
-	if left.Tombstones && left.Batch.HasDeleteHorizon() && !gone && (c.horizon == 0 || left.Batch.BaseTimestamp() < c.horizon) {
-		c.horizon = left.Batch.BaseTimestamp()
+	if left.Tombstones && left.Batch.HasDeleteHorizon() {
+		if c.horizon == 0 {
+			c.tombstone = b.BaseOffset()
+			c.horizon = left.Batch.BaseTimestamp()
+		}
+		c.horizon = min(c.horizon, left.Batch.BaseTimestamp())
 	}
 	switch {
 	case err != nil:
