@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+	"lockstep/core/record"
 	"lockstep/net/kafka"
 	"lockstep/sim/seed"
 
@@ -414,4 +416,38 @@ func readValue(p []byte) (int64, bool) {
 		}
 	}
 	return v, true
+}
+
+// Names of headers in records of compacted topics, whose keys and values are not free to say more.
+const (
+	operationHeader = "o" // the operation that sent the batch, in its first record
+	valueHeader     = "v" // a tombstone's value
+)
+
+// valueOf returns the value of a record that a producer has sent.
+func valueOf(r *record.Record) (int64, bool) {
+	if r.Value != nil {
+		return readValue(r.Value)
+	}
+	for _, h := range r.Headers {
+		if string(h.Key) == valueHeader {
+			return readValue(h.Value)
+		}
+	}
+	return 0, false
+}
+
+// operationOf returns the operation that sent a record's batch, if the record says that.
+func operationOf(r *record.Record, compacted bool) (int32, bool) {
+	if !compacted {
+		op, n := binary.Uvarint(r.Key)
+		return int32(op), n > 0
+	}
+	for _, h := range r.Headers {
+		if string(h.Key) == operationHeader {
+			op, n := binary.Uvarint(h.Value)
+			return int32(op), n > 0
+		}
+	}
+	return 0, false
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"sort"
@@ -30,6 +29,8 @@ type agreed struct {
 	epoch    int32                 // partition epoch of what follows
 	replicas []int32
 	isr      []int32
+	sent     map[sender]int64 // where the batch of each sequence of an idempotent producer is
+	compacted
 }
 
 type batchKey struct {
@@ -41,7 +42,8 @@ func (o *oracle) agreement(id core.Partition, topic string) *agreed {
 	of := o.partitions[id]
 	if of == nil {
 		of = &agreed{id: id, topic: topic, label: topic + "-" + itoa(int(id.Index)), weak: o.w.weak(topic), epoch: -1,
-			leaders: map[int32]*host{}, pending: map[batchKey]*content{}}
+			leaders: map[int32]*host{}, pending: map[batchKey]*content{}, sent: map[sender]int64{}}
+		of.compacted.init(o.w, topic)
 		o.partitions[id] = of
 		o.agreements = append(o.agreements, of)
 	}
@@ -66,7 +68,13 @@ func (of *agreed) find(offset int64) *stored {
 // cut forgets what was committed beyond end: nobody may demand it any more.
 func (of *agreed) cut(end int64) {
 	i := sort.Search(len(of.batches), func(i int) bool { return of.batches[i].next > end })
-	of.batches = of.batches[:i]
+	for _, b := range of.batches[i:] {
+		delete(of.sent, b.sender)
+	}
+	if gone := of.batches[i:]; len(gone) > 0 {
+		of.batches = of.batches[:i]
+		of.recount()
+	}
 	of.hw, of.shown = min(of.hw, end), min(of.shown, end)
 }
 
@@ -78,35 +86,44 @@ func (of *agreed) content(w *world, s stored, b record.Batch) *content {
 	k := batchKey{s.base, s.crc}
 	c := of.pending[k]
 	if c == nil {
-		c = readContent(w, of.id, b)
+		c = readContent(w, of, b)
 		of.pending[k] = c
 	}
 	return c
 }
 
 // readContent reads the values of a batch's records, and which operation sent it.
-func readContent(w *world, id core.Partition, b record.Batch) *content {
+func readContent(w *world, of *agreed, b record.Batch) *content {
 	c := &content{op: -1}
-	if id == core.MetadataPartition {
+	if of.id == core.MetadataPartition {
 		return c
 	}
 	left := b.NextOffset() - b.BaseOffset()
+	if of.may {
+		c.keyed = make([]keyed, 0, left)
+	}
 	for r, err := range b.Records(&w.codecs, record.Limits{}) {
 		if err != nil {
 			break
 		}
-		v, ok := readValue(r.Value)
+		v, ok := valueOf(&r)
 		if !ok {
 			v = linearizability.NoValue
 		}
-		if op, n := binary.Uvarint(r.Key); n > 0 {
-			c.op = int32(op)
+		if op, ok := operationOf(&r, of.may); ok {
+			c.op = op
 		}
 		c.values = append(c.values, v)
+		if of.may {
+			c.keyed = append(c.keyed, keyedOf(&r))
+		}
 		left--
 	}
 	for ; left > 0; left-- { // a batch whose records cannot be read
 		c.values = append(c.values, linearizability.NoValue)
+		if of.may {
+			c.keyed = append(c.keyed, keyed{})
+		}
 	}
 	return c
 }
@@ -173,21 +190,30 @@ func (o *oracle) covered(of *agreed, t *truth) int64 {
 	if of.weak {
 		end = t.end()
 	}
-	if end >= of.hw && (len(of.batches) == 0 || t.holdsBatch(of.batches[len(of.batches)-1])) {
+	if end >= of.hw && (len(of.batches) == 0 || t.holdsBatch(&of.batches[len(of.batches)-1])) {
 		return of.hw
 	}
 	for i := range of.batches {
 		b := &of.batches[i]
-		if b.next > end || b.base >= t.start && !t.holdsBatch(*b) {
+		if b.next > end || b.base >= t.start && !t.holdsBatch(b) {
 			return b.base
 		}
 	}
 	return of.hw
 }
 
-func (t *truth) holdsBatch(b stored) bool {
+// holdsBatch says that a log has a committed batch, but for what it may have lost by compaction.
+func (t *truth) holdsBatch(b *stored) bool {
 	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].next > b.base })
-	return i < len(t.batches) && t.batches[i].is(b) || b.next <= t.start
+	switch {
+	case b.next <= t.start || i < len(t.batches) && t.batches[i].is(*b):
+		return true
+	case !t.of.may:
+		return false
+	case i < len(t.batches) && t.batches[i].same(*b):
+		return t.of.mayLack(b, t.batches[i].kept)
+	}
+	return t.of.mayLack(b, make([]bool, b.next-b.base)) && (i == len(t.batches) || t.batches[i].base >= b.next)
 }
 
 // leads looks at a leader: the only one of its epoch (rule 8), with a high watermark that is a claim.
@@ -244,10 +270,25 @@ func (o *oracle) claim(h *host, of *agreed, hw int64) {
 func (o *oracle) take(of *agreed, t *truth, hw int64) {
 	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].base >= of.hw })
 	for ; i < len(t.batches) && t.batches[i].next <= hw; i++ {
-		of.batches = append(of.batches, t.batches[i])
-		delete(of.pending, batchKey{t.batches[i].base, t.batches[i].crc})
+		b := &t.batches[i]
+		of.batches = append(of.batches, *b)
+		delete(of.pending, batchKey{b.base, b.crc})
+		o.once(of, b)
+		of.committed(o.w, b)
 	}
 	of.hw = max(of.hw, hw)
+}
+
+// once demands that a batch of an idempotent producer is committed once (rule 18): each of its sequences has one place.
+func (o *oracle) once(of *agreed, b *stored) {
+	if b.sender.id < 0 || of.lenient(o.w) {
+		return
+	}
+	if was, twice := of.sent[b.sender]; twice {
+		o.w.fail("duplicate", "%s: sequence %d of producer %d in epoch %d is committed at offset %d, and at %d before", of.label, b.sender.sequence,
+			b.sender.id, b.sender.epoch, b.base, was)
+	}
+	of.sent[b.sender] = b.base
 }
 
 // lost looks at a log that has lost its end, rightly or not: no replica in sync may lose what is committed.

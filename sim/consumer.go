@@ -377,7 +377,7 @@ func (c *consumer) seek(p *position, end int64) {
 	}
 }
 
-// readRecords turns the records of a fetch into values, and returns the offset to go on at.
+// readRecords turns the records of a fetch into values, with what compaction may have taken away, and returns the offset to go on at.
 // Every batch must be whole and right: the broker serves no damage (rule 17).
 func readRecords(w *world, who, topic string, partition int32, from int64, raw []byte) ([]linearizability.Record, int64) {
 	var out []linearizability.Record
@@ -404,7 +404,7 @@ func readRecords(w *world, who, topic string, partition int32, from int64, raw [
 			if r.Offset < from {
 				continue
 			}
-			v, ok := readValue(r.Value)
+			v, ok := valueOf(&r)
 			if !ok {
 				w.fail("damage served", "%s: %s-%d, offset %d: not the bytes of any record that was sent", who, topic, partition, r.Offset)
 				return out, next
@@ -413,5 +413,5 @@ func readRecords(w *world, who, topic string, partition int32, from int64, raw [
 		}
 		next = max(next, b.NextOffset())
 	}
-	return out, next
+	return w.oracle.fill(who, topic, partition, from, next, out), next
 }

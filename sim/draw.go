@@ -16,6 +16,13 @@ const MaxBrokers = 7
 
 // DrawFor draws a seed's world with so many brokers, 1 to MaxBrokers; 0 leaves that to the seed.
 func DrawFor(s uint64, brokers int) *Plan {
+	p := drawPlain(s, brokers)
+	drawCompaction(p, seed.New(s, seed.Label("compaction")))
+	return p
+}
+
+// drawPlain draws a world in which nothing is compacted.
+func drawPlain(s uint64, brokers int) *Plan {
 	size := seed.New(s, seed.Label("size"))
 	if drawn := drawSize(&size); brokers == 0 {
 		brokers = drawn

@@ -153,7 +153,7 @@ func (w *world) partApart(p *controller.Partition, of *agreed) string {
 			first = t
 			continue
 		}
-		if t.end() != first.end() || len(t.batches) > 0 && len(first.batches) > 0 && !t.batches[len(t.batches)-1].is(first.batches[len(first.batches)-1]) {
+		if t.end() != first.end() || len(t.batches) > 0 && len(first.batches) > 0 && !t.batches[len(t.batches)-1].same(first.batches[len(first.batches)-1]) {
 			return h.name() + " ends at " + strconv.FormatInt(t.end(), 10) + ", " + first.host.name() + " at " + strconv.FormatInt(first.end(), 10)
 		}
 	}

@@ -142,6 +142,12 @@ func (h *host) fireDisk(e *event) {
 		h.syncAgain()
 	case evHouse:
 		h.keepHouse()
+	case evClean:
+		h.nextPass()
+	case evCleanOn:
+		h.goOn(e.more.(*compaction))
+	case evCleaned:
+		h.cleaned(e.more.(*compaction))
 	}
 }
 
@@ -340,22 +346,6 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 			h.w.event(h.lane, "log", "saving producers: "+err.Error())
 		}
 	}
-}
-
-// compact runs a compaction, at once and as a whole. What finds no room, or bytes that cannot be read, comes again.
-func (q *logQueue) compact(h *host, e broker.Compact) {
-	run := q.log.BeginCompact(segment.CompactOptions{Limit: e.Limit, Wall: e.Wall, Producers: e.Producers, Buffer: e.Buffer})
-	stats, err := run.Run()
-	switch {
-	case errors.Is(err, segment.ErrDiskFailed):
-		q.tell(broker.DiskFailed{Err: err})
-	case errors.Is(err, segment.ErrCorrupt):
-		q.damage(h, err)
-	case err != nil:
-		h.w.event(h.lane, "log", "compaction: "+err.Error())
-	}
-	q.tell(broker.Compacted{Log: q.id, Due: stats.Due, From: stats.From, To: stats.To, Keys: stats.Keys,
-		Before: stats.BytesBefore, After: stats.BytesAfter, More: stats.Full, Err: err})
 }
 
 func (q *logQueue) truncate(h *host, e broker.Truncate) {

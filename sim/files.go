@@ -17,7 +17,11 @@ func (o *oracle) checkFiles(h *host) {
 		if t.host != h || t.gone || t.aside || h.harmed(t.name()) || h.w.failure != nil {
 			continue
 		}
-		o.checkLog(h, t, names)
+		if t.of.may {
+			o.checkCompacted(h, t)
+		} else {
+			o.checkLog(h, t, names)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"sort"
-	"strings"
 
 	"lockstep/core"
 	"lockstep/core/controller"
@@ -288,22 +287,21 @@ func (g *groupTruth) delivered(m *member, h *holding, records []linearizability.
 	p, at := g.part(h.topic, h.partition), h.next
 	of := g.w.oracle.find(g.w.plan.Topics[h.topic].Name, h.partition)
 	for _, r := range records {
-		if r.Offset > at && !g.gapAllowed(of, h.topic, r.Offset) {
+		if r.Offset > at && !g.gapAllowed(of, r.Offset) {
 			g.w.fail("skipped", "%s: %s gets offset %d after %d", g.label(h.topic, h.partition), m.name, r.Offset, at-1)
 			return
 		}
 		at = r.Offset + 1
 	}
-	if at < next && !g.gapAllowed(of, h.topic, next) {
+	if at < next && !g.gapAllowed(of, next) {
 		g.w.fail("skipped", "%s: %s goes on at %d after %d", g.label(h.topic, h.partition), m.name, next, at-1)
 	}
 	p.read.add(h.next, next)
 }
 
-// gapAllowed says that records below an offset may be missing: they were deleted, or are compacted, or forgiven.
-func (g *groupTruth) gapAllowed(of *agreed, topic int, below int64) bool {
-	t := &g.w.plan.Topics[topic]
-	return of == nil || of.lenient(g.w) || below <= of.start || strings.Contains(t.setting("cleanup.policy"), "compact")
+// gapAllowed says that records below an offset may be missing: they were deleted, or forgiven. What was compacted away is put in: see fill.
+func (g *groupTruth) gapAllowed(of *agreed, below int64) bool {
+	return of == nil || of.lenient(g.w) || below <= of.start
 }
 
 // settled says that the group is at rest: everybody is in, each partition has one owner, which has read and committed all.
@@ -413,7 +411,7 @@ func (g *groupTruth) close() {
 				continue
 			}
 			p := g.part(t, i)
-			if at := p.read.missing(of.start, of.hw); at >= 0 && !g.gapAllowed(of, t, at) {
+			if at := p.read.missing(of.start, of.hw); at >= 0 && !g.gapAllowed(of, at) {
 				g.w.fail("not delivered", "%s: offset %d was never delivered to any member; the log begins at %d and is committed up to %d", g.label(t, i), at,
 					of.start, of.hw)
 				return

@@ -41,7 +41,7 @@ func drawGroups(p *Plan, c seed.Stream) {
 		b := &p.Brokers[i]
 		set := func(name string, v int64) { b.Settings = append(b.Settings, Setting{name, itoa(int(v))}) }
 		set("group.min.session.timeout.ms", 10)
-		b.Settings = append(b.Settings, Setting{"log.cleaner.enable", "false"}) // the oracles know of no log that is compacted
+		b.Settings = append(b.Settings, Setting{"log.cleaner.enable", "false"}) // unless drawCompaction says otherwise
 		set("group.consumer.session.timeout.ms", session.Milliseconds())
 		set("group.consumer.heartbeat.interval.ms", session.Milliseconds()/4)
 	}

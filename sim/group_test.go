@@ -41,7 +41,7 @@ func TestGroups(t *testing.T) {
 // TestGroupStreams: groups change nothing of what a seed draws besides; they come last.
 func TestGroupStreams(t *testing.T) {
 	for s := uint64(1); s < 30; s++ {
-		with, without := Draw(s), drawOne(s)
+		with, without := drawPlain(s, 0), drawOne(s)
 		if size := seed.New(s, seed.Label("size")); drawSize(&size) > 1 {
 			continue
 		}

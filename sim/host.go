@@ -55,6 +55,7 @@ type host struct {
 	special   [3]logQueue // for SaveState, snapshots, MeasureLogs
 	snapshots *snapshot.Store
 	sync      syncState
+	passes    compactions
 	conns     map[broker.ConnID]*hostConn
 	accepted  []*hostConn
 	nextConn  broker.ConnID
@@ -81,6 +82,9 @@ const (
 	evHouse                       // recovery points are due
 	evPatience                    // clients are served though the broker is not ready
 	evPeer                        // the oldest call to a peer is due
+	evClean                       // a compaction may begin
+	evCleanOn                     // one goes on
+	evCleaned                     // one is over
 )
 
 func newHost(w *world, index int, plan *BrokerPlan) *host {
@@ -205,6 +209,7 @@ func (h *host) boot() {
 	e.more = boot
 	if h.bootErr == nil {
 		h.core = h.newBroker(boot)
+		h.passes.init(h)
 	}
 }
 
@@ -386,6 +391,7 @@ func (h *host) closeStore() error {
 			q.perform(h, e)
 		}
 	}
+	h.stopPasses()
 	return h.store.Close()
 }
 
@@ -400,6 +406,7 @@ func (h *host) ended(err error) {
 		h.gone()
 		h.disk.Kill()
 	}
+	h.abandonPasses()
 	if h.restart == nil && !h.lost {
 		h.restart = h.w.after(h.chance.Between(50*millisecond, 500*millisecond), h, evStart)
 	}
@@ -444,6 +451,7 @@ func (h *host) kill(power bool, down Time) bool {
 		h.w.event(h.lane, "crash", "kill -9")
 		h.disk.Kill()
 	}
+	h.abandonPasses()
 	if h.restart != nil {
 		h.w.queue.cancel(h.restart)
 		h.restart = nil

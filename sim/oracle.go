@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/core"
+	"lockstep/core/broker"
 	"lockstep/core/controller"
 	"lockstep/core/log"
 	"lockstep/core/record"
@@ -42,33 +43,56 @@ type replicaKey struct {
 
 // truth is one replica's log as it must be.
 type truth struct {
-	host    *host
-	id      core.Partition
-	of      *agreed
-	batches []stored // what was appended, oldest first
-	written int64    // end of what is surely in the page cache
-	durable int64    // end of what was reported as durable
-	start   int64    // what was deleted below
-	restart int64    // where it is to begin again, 0 if it is not
-	limbo   []stored // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
-	aside   bool     // reported as damaged
-	gone    bool     // deleted
+	host      *host
+	id        core.Partition
+	of        *agreed
+	batches   []stored        // what was appended, oldest first
+	written   int64           // end of what is surely in the page cache
+	durable   int64           // end of what was reported as durable
+	start     int64           // what was deleted below
+	restart   int64           // where it is to begin again, 0 if it is not
+	limbo     []stored        // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
+	aside     bool            // reported as damaged
+	gone      bool            // deleted
+	pass      *broker.Compact // a compaction of which nobody has looked at what it did
+	unsettled bool            // one before it, or it, has changed files
 }
 
 // stored is one batch that was appended.
 type stored struct {
 	base, next int64
 	crc        uint32
+	leader     int32 // its leader epoch
+	sender     sender
+	kept       []bool // of a batch that was compacted: which of its records are left; nil is all
 	*content
+}
+
+// sender is who an idempotent producer's batch says that it is from. Nothing else is the same.
+type sender struct {
+	id       int64 // -1: it is from no such producer
+	epoch    int16
+	sequence int32
 }
 
 // content is what a batch holds, wherever it is stored.
 type content struct {
 	op     int32 // the operation that sent it, -1 if it does not say
 	values []int64
+	keyed  []keyed // of a compacted topic
+}
+
+func storedOf(b record.Batch) stored {
+	return stored{base: b.BaseOffset(), next: b.NextOffset(), crc: crcOf(b), leader: b.LeaderEpoch(),
+		sender: sender{b.ProducerID(), b.ProducerEpoch(), b.BaseSequence()}}
 }
 
 func (s stored) is(x stored) bool { return s.base == x.base && s.next == x.next && s.crc == x.crc }
+
+// same says that two batches are one, of which compaction may have taken records.
+func (s stored) same(x stored) bool {
+	return s.is(x) || s.base == x.base && s.next == x.next && s.content == x.content && s.keyed != nil
+}
 
 func (o *oracle) init(w *world) {
 	o.w, o.logs, o.partitions = w, map[replicaKey]*truth{}, map[core.Partition]*agreed{}
@@ -142,6 +166,7 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 	if len(h.w.hosts) == 1 && (t.of.weak || harmed) {
 		t.of.cut(s.End)
 	}
+	o.settlePass(h, t)
 	o.lost(t)
 }
 
@@ -169,16 +194,19 @@ func (t *truth) cut(end int64) {
 func (o *oracle) appending(h *host, q *logQueue, batches []record.Batch) {
 	t := o.log(h, q.id)
 	for _, b := range batches {
-		if b.BaseOffset() != t.end() && len(t.batches) > 0 {
+		if b.BaseOffset() != t.end() && len(t.batches) > 0 && !t.of.passesOver(h.w, t.end(), b.BaseOffset()) {
 			h.w.fail("gap", "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
 			return
 		}
-		s := stored{base: b.BaseOffset(), next: b.NextOffset(), crc: crcOf(b)}
+		s := storedOf(b)
 		if o.w.rots && crc32.Checksum(b.Bytes()[21:], castagnoli) != s.crc {
 			h.w.fail("damage spreads", "%s: %s appends a batch at offset %d whose CRC is wrong", t.name(), h.name(), s.base)
 			return
 		}
-		s.content = t.of.content(h.w, s, b)
+		if !t.of.copied(h.w, &s, b) {
+			s.content = t.of.content(h.w, s, b)
+		}
+		o.learnsDeletions(t, t.end(), &s)
 		t.batches = append(t.batches, s)
 	}
 }
@@ -271,7 +299,7 @@ func (o *oracle) setAside(h *host, id core.Partition) {
 // deleted notes that a log is gone: its topic is, or it was damaged and is fetched again.
 func (o *oracle) deleted(h *host, q *logQueue) {
 	if t := o.log(h, q.id); t != nil {
-		t.gone = true
+		t.gone, t.pass = true, nil
 		t.batches, t.limbo, t.start, t.written, t.durable = nil, nil, 0, 0, 0
 	}
 }

@@ -22,6 +22,7 @@ type Plan struct {
 	// LostAtEnd are brokers, by index, that are taken away for good before the world is judged: fewer than half.
 	LostAtEnd []int
 	Voters    int // the first so many brokers are the metadata quorum; 0 is all
+	Cleaner   CleanerPlan
 	// Luck chooses among worlds of the same plan that differ in what happens by chance while they run: how long messages
 	// take, what a power loss leaves, when a broker asks for votes. 0 is what the seed draws.
 	Luck uint64
@@ -33,6 +34,13 @@ func (p *Plan) luck() uint64 {
 		return p.Seed
 	}
 	return seed.Mix(p.Seed ^ seed.Mix(p.Luck))
+}
+
+// CleanerPlan is how brokers compact, besides what their settings say.
+type CleanerPlan struct {
+	Offsets bool  // the topic of committed offsets is compacted
+	Threads int   // as log.cleaner.threads
+	Buffer  int64 // bytes for a map of keys, less than the settings allow, so that a run ends where it is full; 0 is what they say
 }
 
 // Setting is one configured name.
@@ -55,6 +63,19 @@ type TopicPlan struct {
 	Partitions int32
 	Replicas   int16
 	Settings   []Setting
+	Keys       int // of a compacted topic: how many there are; 0 if it is not compacted
+	Tombstones int // of a compacted topic: in a thousand records
+}
+
+// set gives a setting a value, in the place of one that is there.
+func (t *TopicPlan) set(name, value string) {
+	for i := range t.Settings {
+		if t.Settings[i].Name == name {
+			t.Settings[i].Value = value
+			return
+		}
+	}
+	t.Settings = append(t.Settings, Setting{name, value})
 }
 
 // setting returns what a topic sets a name to.
@@ -67,8 +88,14 @@ func (t *TopicPlan) setting(name string) string {
 	return ""
 }
 
-// retains says that old records go by themselves.
+// retains says that old records go by themselves. Where a topic is compacted, too, so do segments of which nothing is left.
 func (t *TopicPlan) retains() bool {
+	switch t.setting("cleanup.policy") {
+	case "compact":
+		return false
+	case "compact,delete":
+		return true
+	}
 	return t.setting("retention.bytes") != "" || t.setting("retention.ms") != ""
 }
 

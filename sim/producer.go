@@ -2,10 +2,12 @@ package sim
 
 import (
 	"encoding/binary"
+	"strconv"
 
 	"lockstep/compress"
 	"lockstep/core/record"
 	"lockstep/linearizability"
+	"lockstep/sim/seed"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -23,6 +25,8 @@ type producer struct {
 	builder *record.Builder
 	scratch []byte
 	key     [binary.MaxVarintLen64]byte
+	keyOf   [40]byte // of a record of a compacted topic
+	headers []record.RecordHeader
 }
 
 // line is what a producer has under way for one partition. Batches are sent in order;
@@ -253,7 +257,7 @@ func (p *producer) sendTo(broker int) bool {
 func (p *producer) put(req *kmsg.ProduceRequest, l *line, b *outgoing) {
 	name := p.w.plan.Topics[l.topic].Name
 	if b.bytes == nil {
-		b.bytes = p.build(b)
+		b.bytes = p.build(l.topic, b)
 	}
 	var t *kmsg.ProduceRequestTopic
 	for i := range req.Topics {
@@ -272,7 +276,7 @@ func (p *producer) put(req *kmsg.ProduceRequest, l *line, b *outgoing) {
 	t.Partitions = append(t.Partitions, rp)
 }
 
-func (p *producer) build(b *outgoing) []byte {
+func (p *producer) build(topic int, b *outgoing) []byte {
 	bb := p.builder
 	bb.ProducerID, bb.ProducerEpoch, bb.BaseSequence = record.NoProducerID, record.NoProducerEpoch, record.NoSequence
 	if p.plan.Idempotent {
@@ -284,8 +288,14 @@ func (p *producer) build(b *outgoing) []byte {
 	for i, v := range b.values {
 		p.scratch = appendValue(p.scratch[:0], v, size)
 		r := record.Record{Timestamp: wall, Value: p.scratch}
+		op := []byte(nil)
 		if i == 0 && b.op >= 0 {
-			r.Key = binary.AppendUvarint(p.key[:0], uint64(b.op)) // which of several tries came through: see resolve
+			op = binary.AppendUvarint(p.key[:0], uint64(b.op)) // which of several tries came through: see resolve
+		}
+		if t := &p.w.plan.Topics[topic]; t.Keys > 0 {
+			p.keyed(t, &r, v, op)
+		} else {
+			r.Key = op
 		}
 		bb.Add(r)
 	}
@@ -295,6 +305,25 @@ func (p *producer) build(b *outgoing) []byte {
 		return []byte{}
 	}
 	return batch.Bytes()
+}
+
+// keyed makes a record one of a compacted topic. What it is depends on its value alone, so that another try is the same.
+func (p *producer) keyed(t *TopicPlan, r *record.Record, v int64, op []byte) {
+	c := seed.New(p.w.plan.Seed, seed.Label("keys"), uint64(v))
+	r.Key = append(p.keyOf[:0], "key-"...)
+	r.Key = strconv.AppendInt(r.Key, c.Skewed(0, int64(t.Keys)-1), 10)
+	if r.Key[len(r.Key)-1]&3 == 0 { // some are so long that compaction knows a digest of them only
+		r.Key = append(r.Key, "-of-those-that-are-long"...)
+	}
+	p.headers = p.headers[:0]
+	if op != nil {
+		p.headers = append(p.headers, record.RecordHeader{Key: []byte(operationHeader), Value: op})
+	}
+	if c.Chance(t.Tombstones) {
+		p.headers = append(p.headers, record.RecordHeader{Key: []byte(valueHeader), Value: r.Value})
+		r.Value = nil
+	}
+	r.Headers = p.headers
 }
 
 // record notes the beginning of an operation. A batch of an idempotent producer is

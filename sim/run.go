@@ -61,6 +61,10 @@ func RunPlan(p *Plan, o Options) (r Result) {
 		for _, h := range w.hosts {
 			w.mix(h.disk.Hash())
 		}
+		for _, h := range w.hosts {
+			h.disk.Kill()
+			h.abandonPasses()
+		}
 		r.Seed, r.Hash, r.Failure, r.Trace, r.Stats, r.Plan = p.Seed, w.hash, w.failure, w.trace, w.stats, p
 		r.History = &w.history
 		r.worked = w.worked

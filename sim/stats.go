@@ -27,6 +27,13 @@ type Stats struct {
 	Upgrades    int64 // of groups to the protocol of KIP-848, seen by members of the classic one
 	Downgrades  int64
 
+	Passes    int64 // of compaction that found it was time, and came to their end
+	PassSteps int64 // times at which one was left, and other things came in between
+	PassesCut int64 // that a crash, a stop or an error has ended
+	Compacted int64 // records that they took away
+	Buried    int64 // tombstones among them, past their horizon
+	Holes     int64 // records that readers did not see for that
+
 	CrashesInside int64 // of disk calls
 	ErrorStops    int64 // processes that ended themselves because of an error
 	SetAside      int64 // logs reported as damaged
@@ -101,6 +108,12 @@ func (s *Stats) Add(t *Stats) {
 	s.Resumed += t.Resumed
 	s.Upgrades += t.Upgrades
 	s.Downgrades += t.Downgrades
+	s.Passes += t.Passes
+	s.PassSteps += t.PassSteps
+	s.PassesCut += t.PassesCut
+	s.Compacted += t.Compacted
+	s.Buried += t.Buried
+	s.Holes += t.Holes
 	s.CrashesInside += t.CrashesInside
 	s.ErrorStops += t.ErrorStops
 	s.SetAside += t.SetAside

@@ -175,7 +175,7 @@ func (v *verifier) write(i *inspection, broker int) {
 	op := v.w.beginAt(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Produce, Topic: v.name(i), Partition: i.partition,
 		Acks: -1, Values: i.probe.values})
 	i.probe.op = op
-	rp.Partition, rp.Records = i.partition, p.build(&i.probe)
+	rp.Partition, rp.Records = i.partition, p.build(i.topic, &i.probe)
 	rt := kmsg.NewProduceRequestTopic()
 	rt.Topic, rt.TopicID = v.name(i), v.topicID(v.name(i))
 	rt.Partitions = append(rt.Partitions, rp)

@@ -163,6 +163,22 @@ func (d *Disk) Run(f func()) (end End) {
 	return Returned
 }
 
+// IsDeath says that a panic is the end of a process inside a call.
+func IsDeath(v any) bool {
+	_, ok := v.(death)
+	return ok
+}
+
+// Unwind lets a function of a process that has ended come to its end: the next call that it makes is none, and takes it away.
+func Unwind(f func()) {
+	defer func() {
+		if v := recover(); v != nil && !IsDeath(v) {
+			panic(v)
+		}
+	}()
+	f()
+}
+
 // AddRule arms a rule: it counts calls from now on.
 func (d *Disk) AddRule(r Rule) {
 	d.rules = append(d.rules, &armed{Rule: r, chance: seed.New(r.Seed, seed.Label("rule"))})
