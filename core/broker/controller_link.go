@@ -24,7 +24,7 @@ func (b *Broker) stepController(call func(*controllerCall)) {
 	if b.soleVoter() {
 		b.controller.HearsMajority(core.Never)
 	} else if heard, leads := b.quorum.MajorityHeard(b.now); leads {
-		b.controller.HearsMajority(heard.Add(controller.AuthoritySlack))
+		b.controller.HearsMajority(heard)
 	}
 	var out controller.Out
 	call(&controllerCall{b.controller, &out})

@@ -167,8 +167,9 @@ func (b *Broker) onHeartbeat(sent core.Time, r *kmsg.BrokerHeartbeatResponse) {
 		return
 	}
 	if !b.soleVoter() && !r.IsFenced {
-		// Counted from when the heartbeat was sent, so it ends no later than the controller believes (section 5).
-		b.renewLease(sent.Add(b.settings.Lease))
+		// Counted from when the heartbeat was sent, so it ends no later than the controller believes (section 5), and no later
+		// than a successor of the controller believes, who knows only when it was elected.
+		b.renewLease(sent.Add(b.settings.Lease - controller.SpentLease(r)))
 	}
 	if r.ShouldShutdown {
 		b.finishStop()

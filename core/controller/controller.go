@@ -62,7 +62,8 @@ type Controller struct {
 	batches   []batch   // proposed and not committed yet, in order
 	call      call      // the call that is under way
 	proposing *batch    // the batch that the caller is appending
-	authority core.Time // until when nobody else can be controller
+	heard     core.Time // when its majority last followed it, at the least
+	authority core.Time // until when it speaks as the controller
 	lives     []life    // what is known of each registered broker's health, by id
 	closed    []closure // connections that closed lately
 	grace     core.Time // nobody is fenced before
@@ -108,11 +109,15 @@ func New(s Settings, committed *Image) *Controller {
 // Active reports whether the controller is between Lead and Lost.
 func (c *Controller) Active() bool { return c.active }
 
-// HearsMajority says until when no other controller can have been elected, as
-// the quorum's leader knows from the answers of its majority; core.Never in a
-// quorum of one. Beyond that instant no lease is granted, nobody is fenced, and no request is
-// refused with authority: the answer is NOT_CONTROLLER.
-func (c *Controller) HearsMajority(until core.Time) { c.authority = until }
+// HearsMajority says when, at the latest, no other controller had been elected, as the quorum's leader knows from the answers of
+// its majority; core.Never in a quorum of one. Leases are counted from that instant. AuthoritySlack beyond it none is granted,
+// nobody is fenced, and no request is refused with authority: the answer is NOT_CONTROLLER.
+func (c *Controller) HearsMajority(heard core.Time) {
+	c.heard, c.authority = heard, core.Never
+	if heard != core.Never {
+		c.authority = heard.Add(AuthoritySlack)
+	}
+}
 
 // Lead makes the controller active. The caller leads the metadata quorum, an
 // entry of its own term is committed, and everything up to there is applied:

@@ -56,7 +56,9 @@ func (c *Controller) beat(req *kmsg.BrokerHeartbeatRequest, b *Broker, resp *kms
 		resp.ShouldShutdown = c.advanceStop(b, l)
 	}
 	// "Fenced" is also how a broker learns that this heartbeat renewed no lease.
-	resp.IsFenced = c.spec.Broker(b.ID).Fenced || !counts
+	if resp.IsFenced = c.spec.Broker(b.ID).Fenced || !counts; !resp.IsFenced {
+		c.grantLease(resp)
+	}
 }
 
 // caughtUp reports whether a broker that has reached offset knows at least of its own registration.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/config"
 
 	"github.com/stretchr/testify/require"
@@ -76,7 +77,7 @@ func TestDeposedControllerDoesNotRefuseWithAuthority(t *testing.T) {
 	ahead.Topics[0].Partitions[0].LeaderEpoch++
 	require.Equal(t, codeNotController, c.alter(ahead).ErrorCode)
 
-	c.active().HearsMajority(c.now - 1)
+	c.active().HearsMajority(c.now.Add(-AuthoritySlack - 1))
 	stale := c.proposal(p, 1, 2)
 	stale.Topics[0].Partitions[0].PartitionEpoch--
 	require.Equal(t, codeNotController, c.ask(stale).(*kmsg.AlterPartitionResponse).ErrorCode)
@@ -85,6 +86,22 @@ func TestDeposedControllerDoesNotRefuseWithAuthority(t *testing.T) {
 	require.True(t, beat.IsFenced, "no lease is granted")
 	c.live(10*time.Second, 0)
 	require.False(t, c.image().Broker(1).Fenced, "nor is anybody fenced")
+}
+
+// A lease is counted from when the majority was last heard, which is before any other controller was elected.
+func TestLeaseIsCountedFromTheMajority(t *testing.T) {
+	c := threeBrokers(t)
+	for _, x := range []struct{ heard, spent time.Duration }{{-60 * time.Millisecond, 60 * time.Millisecond}, {0, 0}, {time.Millisecond, 0}} {
+		c.active().HearsMajority(c.now.Add(x.heard))
+		beat := c.heartbeat(1)
+		require.False(t, beat.IsFenced)
+		wire := kmsg.NewPtrBrokerHeartbeatResponse() // it has to survive the way to the broker
+		wire.Version = beat.Version
+		require.NoError(t, wire.ReadFrom(beat.AppendTo(nil)))
+		require.Equal(t, x.spent, SpentLease(wire))
+	}
+	c.active().HearsMajority(core.Never)
+	require.Zero(t, SpentLease(c.heartbeat(1)), "a quorum of one")
 }
 
 // Museum A13, the controller's part, with the schedule of KIP-966: the last in sync stops uncleanly. Where it did not sync what

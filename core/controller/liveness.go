@@ -41,17 +41,13 @@ type closure struct {
 // leaseOut is how long after hearing from a broker its lease has surely run out.
 func (c *Controller) leaseOut() time.Duration { return c.broker.Lease + c.broker.Lease/10 }
 
-// AuthoritySlack is how much longer than it is known to lead the quorum a controller may grant leases. The quorum's leader
-// knows of its majority only as of a moment ago, so without slack hardly a heartbeat would be answered. A successor
-// may have been elected in that time, and waits that much longer before it fences.
-const AuthoritySlack = 200 * time.Millisecond
-
-// beginLives takes every registered broker for heard just now, or a little later: the controller before may have granted it
-// a lease up to that moment, so a full lease must pass before anybody is fenced.
+// beginLives takes every registered broker for heard just now. The controller before granted no lease that is longer than a full
+// one from when it last heard its majority, which was before this one was elected (see grantLease): so when a full lease
+// from now has passed, whatever it granted is over.
 func (c *Controller) beginLives(now core.Time) {
 	c.lives = nil
 	for b := range c.spec.Brokers() {
-		l := c.newLife(b, now.Add(AuthoritySlack))
+		l := c.newLife(b, now)
 		l.closed = slices.ContainsFunc(c.closed, func(x closure) bool {
 			return x.broker == b.ID && now.Sub(x.at) < c.broker.SessionTimeout
 		})

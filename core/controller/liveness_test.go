@@ -78,14 +78,14 @@ func TestNewControllerWaitsALease(t *testing.T) {
 	c.members[1].PeerClosed(c.now, 2, &out) // the next controller sees 2 die before it leads
 	c.depose(1, 0)
 	start := c.now
-	c.tick(500*time.Millisecond + AuthoritySlack)
+	c.tick(500 * time.Millisecond)
 	for id := range int32(3) {
 		require.False(t, c.image().Broker(id+1).Fenced)
 	}
 	c.tick(50 * time.Millisecond)
 	require.True(t, c.image().Broker(2).Fenced, "its connection closed, and its lease is out")
 	require.False(t, c.image().Broker(1).Fenced)
-	c.tick(start.Add(1999*time.Millisecond + AuthoritySlack).Sub(c.now))
+	c.tick(start.Add(1999 * time.Millisecond).Sub(c.now))
 	require.False(t, c.image().Broker(1).Fenced)
 	c.tick(10 * time.Millisecond)
 	require.True(t, c.image().Broker(1).Fenced, "a session after it began")
@@ -343,7 +343,7 @@ func TestStoppingBrokerKeepsItsPartitionUntilItIsFenced(t *testing.T) {
 // A controller that hears no majority does not ask for ticks without end.
 func TestNoBusyLoopWithoutMajority(t *testing.T) {
 	c := threeBrokers(t)
-	c.active().HearsMajority(c.now)
+	c.active().HearsMajority(c.now.Add(-AuthoritySlack))
 	ticks := 0
 	for end := c.now.Add(5 * time.Second); c.now < end; ticks++ {
 		c.now = max(c.now, c.active().Deadline())
