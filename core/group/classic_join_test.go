@@ -400,3 +400,20 @@ func TestNobodyIsJudgedBeforeAWriteIsCommitted(t *testing.T) {
 	w.sleep(11 * time.Second)
 	require.Equal(t, "Empty", w.state("g"))
 }
+
+// That the group is empty cannot be written, somebody joins and leaves before that is tried again: the broker looked at the group
+// without end.
+func TestJoinAndLeaveWhileEmptinessCannotBeWritten(t *testing.T) {
+	w := newWorld(t)
+	ms := w.stable("g", 1)
+	w.hold = true
+	require.Zero(t, ms[0].leave())
+	w.failOne(19) // NOT_ENOUGH_REPLICAS
+	m := w.member("g").join()
+	w.sleep(100 * time.Millisecond)
+	require.Zero(t, m.joined().ErrorCode)
+	require.Zero(t, m.leave())
+	w.sleep(500 * time.Millisecond)
+	w.release()
+	require.Equal(t, "Empty", w.state("g"))
+}

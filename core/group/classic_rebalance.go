@@ -41,7 +41,11 @@ func (c *Coordinator) releaseSyncs(g *group, code int16) {
 // maybeCompleteJoin completes a rebalance if nobody is waited for any more.
 func (c *Coordinator) maybeCompleteJoin(g *group) {
 	k := &g.classic
-	if k.state != preparing || g.busy != nil || len(k.members) == 0 && k.retry != core.Never {
+	if k.state != preparing || g.busy != nil {
+		return
+	}
+	if len(k.members) == 0 && k.retry != core.Never { // nobody is left, which is soon written again
+		k.joinBy, k.notBefore = core.Never, core.Never
 		return
 	}
 	if k.notBefore != core.Never {
@@ -72,6 +76,7 @@ func (c *Coordinator) completeJoin(g *group) {
 		c.becomeEmpty(g)
 		return
 	}
+	k.retry = core.Never // that the group is empty, which could not be written, is not so any more
 	joined := func(m *member) bool { return m.joined != nil }
 	if !joined(k.members[k.leader]) && !k.elect(joined) { // somebody must assign
 		k.joinBy = c.now.Add(max(k.rebalanceTimeout(), time.Second))
