@@ -216,6 +216,15 @@ func (t *truth) holdsBatch(b *stored) bool {
 	return t.of.mayLack(b, make([]bool, b.next-b.base)) && (i == len(t.batches) || t.batches[i].base >= b.next)
 }
 
+// newestEpoch is the newest leader epoch in which somebody has led.
+func (a *agreed) newestEpoch() int32 {
+	newest := int32(-1)
+	for epoch := range a.leaders {
+		newest = max(newest, epoch)
+	}
+	return newest
+}
+
 // leads looks at a leader: the only one of its epoch (rule 8), with a high watermark that is a claim.
 func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	of, epoch := o.partitions[id], r.LeaderEpoch()
@@ -230,7 +239,7 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 		o.w.fail("two leaders", "%s: %s and %s lead in epoch %d", of.label, was.name(), h.name(), epoch)
 		return
 	}
-	if r.LogStart() < of.deleted && !of.lenient(o.w) {
+	if r.LogStart() < of.deleted && epoch == of.newestEpoch() && !of.lenient(o.w) { // a deposed one, which may not know it, answers nobody
 		o.w.fail("deleted records back", "%s: %s leads with records from %d on; everything below %d was acknowledged as deleted", of.label, h.name(), r.LogStart(), of.deleted)
 		return
 	}

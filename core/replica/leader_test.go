@@ -370,6 +370,11 @@ func TestDeleteRecords(t *testing.T) {
 	st := state(2, 1, 0, 1, 1)
 	st.Replicas[1].Eligible = false
 	c[0].apply(st)
+	require.NotContains(t, c[0].deleted, Waiter(4), "too few are in sync: the one that is not, which has all that is committed, may be elected")
+	cfg := c[0].r.cfg
+	cfg.MinInsync = 1
+	c[0].r.Configure(c[0].now, cfg, &c[0].out)
+	c[0].carryOut()
 	require.Equal(t, int64(5), c[0].deleted[4].LowWatermark, "a dead replica is not waited for; the watermark was 5 by then")
 	d := c[0].r.ConsumerFetch(c[0].now, 2, 0, -1, false)
 	require.Equal(t, codeOffsetOutOfRange, d.Code)

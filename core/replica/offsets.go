@@ -87,7 +87,7 @@ type deletion struct {
 }
 
 // DeleteRecords moves the log's start to offset, -1 being the high watermark. It is answered when the start has moved
-// on every live replica. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE (rule 19).
+// on every live replica, and enough are in sync. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE (rule 19).
 func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out) (res Deleted, pending bool) {
 	code := r.checkServing(now, -1)
 	if code == codeNone && r.cfg.KeepRecords {
@@ -116,8 +116,13 @@ func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out)
 	return Deleted{}, true
 }
 
-// lowWatermark is the least log start of all replicas that are live or in sync, -1 while one of them has not told.
+// lowWatermark is the least log start of all replicas that are live or in sync, -1 while one of them has not told. With fewer
+// in sync than min.insync.replicas it is -1 as well: then one that is not may be elected (KIP-966), and deletions, like writes, are
+// acknowledged only when they outlive that.
 func (r *Replica) lowWatermark() int64 {
+	if len(r.st.ISR) < r.minInsync() {
+		return -1
+	}
 	low := r.log.Start()
 	for i := range r.followers {
 		if f := &r.followers[i]; f.Eligible || r.mayBeMember(f.ID) {

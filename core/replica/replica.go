@@ -82,7 +82,7 @@ func (r *Replica) setConfig(cfg Config) {
 	r.log.Producers().SetMax(cfg.MaxProducers)
 }
 
-// Configure changes the settings. It may advance the high watermark.
+// Configure changes the settings. It may advance the high watermark, and be what a DeleteRecords waited for.
 func (r *Replica) Configure(now core.Time, cfg Config, out *Out) {
 	r.setConfig(cfg)
 	if r.role == Failed {
@@ -92,6 +92,7 @@ func (r *Replica) Configure(now core.Time, cfg Config, out *Out) {
 		out.Sync = true // what was written at leisure counts only once it is synced
 	}
 	r.progressed(now, out)
+	r.answerDeletes(now, out)
 }
 
 // Apply takes what the metadata says of the partition: the replica becomes leader, follower or idle, or learns a new
