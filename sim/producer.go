@@ -211,12 +211,16 @@ func (p *producer) askID() {
 	})
 }
 
-// renumber starts the sequences of all partitions anew, for a new producer id.
+// renumber starts the sequences of all partitions anew, for a new producer id. What has been sent under the old one, and may have
+// been stored, is from here on sent as something else: nobody could tell that it is the same.
 func (p *producer) renumber() {
 	for _, l := range p.lines {
 		l.sequence = 0
 		for _, b := range l.batches {
 			b.sequence, b.bytes = l.sequence, nil
+			if b.tries > 0 {
+				b.op = -1
+			}
 			l.sequence = nextSequence(l.sequence, len(b.values))
 		}
 	}

@@ -30,6 +30,7 @@ type inspection struct {
 	end       int64
 	next      int64
 	last      string // why it is not further
+	session   int64  // goes up when reading begins anew, where the log starts by then
 }
 
 type inspectionStage uint8
@@ -220,6 +221,7 @@ func (v *verifier) measure(i *inspection, broker int) {
 		}
 		v.w.endWith(op, linearizability.OK, a.Offset)
 		i.start, i.next = a.Offset, a.Offset
+		i.session++
 		i.stage = reading
 		v.work()
 	})
@@ -251,7 +253,7 @@ func (v *verifier) read(i *inspection, broker int) {
 		}
 		records, next := readRecords(v.w, v.clientBase.name, v.name(i), i.partition, i.next, a.RecordBatches)
 		v.w.note(i.topic, linearizability.Op{Process: v.index, Kind: linearizability.Fetch, Topic: v.name(i), Partition: i.partition, From: i.next,
-			Outcome: linearizability.OK, Records: records, HighWatermark: a.HighWatermark, LogStart: a.LogStartOffset}, began)
+			Session: i.session, Outcome: linearizability.OK, Records: records, HighWatermark: a.HighWatermark, LogStart: a.LogStartOffset}, began)
 		i.last = fmt.Sprintf("reading at offset %d of %d", next, a.HighWatermark)
 		if next == i.next && next < a.HighWatermark && v.w.excused(i.topic, i.partition) {
 			i.stage = finished // damage: nothing more comes out
