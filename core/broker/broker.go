@@ -91,7 +91,7 @@ func New(cfg Config, boot Boot) *Broker {
 		boot:                boot,
 		image:               controller.NewImage(),
 		lease:               &replica.Lease{},
-		membership:          membership{epoch: -1, boss: quorum.None},
+		membership:          membership{epoch: -1, boss: quorum.None, former: quorum.None},
 		answersOfController: map[controller.Token]func(kmsg.Response, error){},
 		parts:               map[core.Partition]*partition{},
 		fetchers:            map[int32]*fetcher{},

@@ -23,6 +23,7 @@ type membership struct {
 	beating  bool   // a heartbeat is under way
 	beat     *timer
 	boss     int32 // the controller as last known, -1 if none is: whom heartbeats go to
+	former   int32 // the last other broker that was
 	logBytes int64 // of metadata applied since the last snapshot
 }
 
@@ -146,6 +147,9 @@ func (b *Broker) followController() {
 	m := &b.membership
 	if id := b.controllerID(); id != m.boss {
 		m.boss = id
+		if id >= 0 && id != b.cfg.NodeID {
+			m.former = id
+		}
 		if id >= 0 && m.epoch >= 0 {
 			m.beating = false
 			b.heartbeat()

@@ -215,7 +215,15 @@ func (b *Broker) carryLeadership(out *quorum.Out) {
 		b.stepController(func(c *controllerCall) { c.Dropped(b.now, out.DroppedFrom, c.out) })
 	}
 	if leads, active := b.quorum.Leading(); leads && active && !b.controller.Active() {
-		b.stepController(func(c *controllerCall) { c.Lead(b.now, c.out) })
+		b.stepController(func(c *controllerCall) {
+			// Who led before is silent, or has resigned: unless it is heard from, its broker is not waited for longer than its lease, like
+			// one whose connections broke.
+			if b.membership.former >= 0 {
+				c.PeerClosed(b.now, b.membership.former, c.out)
+				b.membership.former = -1
+			}
+			c.Lead(b.now, c.out)
+		})
 		b.join()
 	}
 }

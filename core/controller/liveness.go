@@ -148,7 +148,7 @@ func (c *Controller) fenceSilent() {
 		}
 		why := "silent for a session"
 		if l.closed {
-			why = "connection closed and lease run out"
+			why = "connection closed or leadership lost, and lease run out"
 		}
 		b := c.spec.Broker(l.id)
 		c.log(levelWarn, "broker fenced", "broker", b.ID, "epoch", b.Epoch, "why", why, "silent for", c.call.now.Sub(l.heard))
@@ -165,7 +165,8 @@ func (c *Controller) noticePause(now core.Time) {
 	}
 }
 
-// PeerClosed says that the connection to a broker broke, as a dying process's does. It may be called whether active or not.
+// PeerClosed says that the connection to a broker broke, as a dying process's does, or that it led and is silent. It may be called
+// whether active or not.
 func (c *Controller) PeerClosed(now core.Time, broker int32, out *Out) {
 	c.begin(now, out)
 	if !c.active {
