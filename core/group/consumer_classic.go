@@ -194,12 +194,21 @@ func (c *Coordinator) heartbeatConsumer(g *group, q call, m *kmsg.HeartbeatReque
 	if code == errNone {
 		c.see(g, m.MemberID)
 		cur := k.current[m.MemberID]
-		if cur.epoch < k.epoch || cur.state == unrevoked || cur.state == unreleased && k.waitsForNothing(m.MemberID) {
+		if cur.epoch < k.epoch || cur.state == unrevoked || cur.state == unreleased && k.waitsForNothing(m.MemberID) || c.topicsDiffer(k) {
 			c.wantJoin(g, m.MemberID)
 			code = errRebalanceInProgress
 		}
 	}
 	c.answer(q.token, heartbeatAnswer(m, code))
+}
+
+// topicsDiffer says whether topics have changed in a way that asks for a new assignment. Members of the consumer protocol see to that
+// with their heartbeats, but the group may have none (group.consumer.migration.policy), and a classic member has to join for it.
+func (c *Coordinator) topicsDiffer(k *consumer) bool {
+	if k.refresh && len(k.regexes) == 0 && c.hashOf(k) == k.hash {
+		k.refresh = false
+	}
+	return k.refresh && len(k.regexes) == 0
 }
 
 // waitsForNothing says whether something that a member waits for can be given to it.

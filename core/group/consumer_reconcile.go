@@ -42,9 +42,35 @@ func (c *Coordinator) place(x *change, id string, m *subscriber, owned []core.Pa
 	}
 	if k.current[id] == nil {
 		x.current(id, k.next(id, &current{}, owned, known))
-	} else if next := k.reconcile(id, owned, known); next != k.current[id] {
+	} else if next := c.onlyRead(k, m, k.reconcile(id, owned, known)); next != k.current[id] {
 		x.current(id, next)
 	}
+}
+
+// onlyRead takes out of what a member has what it does not want to read any more. Else one that has not yet given up what it was told to,
+// and is given no next step before it has, would go on to have that (KAFKA-19431).
+func (c *Coordinator) onlyRead(k *consumer, m *subscriber, cur *current) *current {
+	if cur.state != unrevoked {
+		return cur
+	}
+	read := make(map[core.TopicID]bool)
+	for _, name := range k.topicsOf(m) {
+		if id, _, ok := c.topics.Topic(name); ok {
+			read[id] = true
+		}
+	}
+	var keep, drop []core.Partition
+	for _, p := range cur.assigned {
+		if read[p.Topic] {
+			keep = append(keep, p)
+		} else {
+			drop = append(drop, p)
+		}
+	}
+	if len(drop) == 0 {
+		return cur
+	}
+	return &current{cur.epoch, cur.previous, unrevoked, keep, union(cur.revoking, drop)}
 }
 
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -343,3 +343,25 @@ func TestConsumerOffsetsExpire(t *testing.T) {
 	w.sleep(time.Hour)
 	require.Empty(t, w.list(nil, nil), "the offset is older than its time")
 }
+
+// A member that has not given up what it was told to, and then wants to read less, is not assigned what it does not want (KAFKA-19431).
+func TestUnrevokedMemberReadsLess(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.consumer("g", "t", "u"), w.consumer("g", "t")
+	require.Zero(t, a.beat())
+	require.Len(t, a.owned, 7)
+	a.slow = true
+	require.Zero(t, b.beat())
+	require.Zero(t, a.beat()) // is told to give up some of t
+	unread := w.topics.ids["u"]
+	a.topics, a.full = []string{"t"}, true
+	resp := ask[*kmsg.ConsumerGroupHeartbeatResponse](w, a.request())
+	require.Zero(t, resp.ErrorCode)
+	require.NotNil(t, resp.Assignment)
+	for _, x := range resp.Assignment.Topics {
+		require.NotEqual(t, unread, core.TopicID(x.TopicID))
+	}
+	a.slow = false
+	w.settleConsumers(a, b)
+	require.Equal(t, 4, len(a.owned)+len(b.owned))
+}

@@ -296,3 +296,29 @@ func TestNumbersGoOn(t *testing.T) {
 	settleEager(w, c)
 	require.Greater(t, c.generation, last)
 }
+
+// A group of KIP-848 that has only classic members left, and does not become classic again, gives them the partitions that a topic grows by.
+func TestClassicMembersOfAConsumerGroupGetNewPartitions(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Migration = MigrateUp })
+	a := w.eager("g", nil)
+	settleEager(w, a)
+	n := w.consumer("g", "t")
+	round := func() {
+		for range 12 {
+			if a.round(); a.finish() {
+				a.take()
+			}
+			w.sleep(time.Second)
+		}
+	}
+	require.Zero(t, n.beat())
+	require.Zero(t, n.leave(-1))
+	round()
+	require.Equal(t, []string{"g consumer Stable"}, w.list(nil, nil))
+	require.Len(t, a.owned, 4)
+	w.topics.parts["t"] = 6
+	w.c.TopicsChanged(w.now, w.wall(), &w.out)
+	w.collect()
+	round()
+	require.Len(t, a.owned, 6)
+}
