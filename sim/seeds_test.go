@@ -39,6 +39,12 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{1233, "f0.f1.f2.f3.f4.f5.f6.f7.f10.f11.c1.c2.c3.o37.d21639.x", "a refused append that could not be cut off came back, which is allowed: the oracle said no"},
 		{369, "b3.f0.f1.f2.f4.f6.f7.f9.f12.f13.f14.f15.c1.o23.d7079.x", "a leader that was deposed and did not know it refused a sequence as out of order"},
 		{2754, "", "a start that was still moving was shown to a reader"},
+		{29, "b7", "a group that changed its protocol while nobody was in it counted from the beginning again, and two members had a partition in one epoch"},
+		{638, "b5", "an initial delay beyond a member's rebalance timeout made the coordinator spin"},
+		{864, "b3", "a new coordinator removed members that the former one, which did not know that it was deposed, still answered"},
+		{2075, "b3", "classic members left alone in a group of KIP-848 never got the partitions that a topic grew by"},
+		{2141, "b4", "a member that had not given up everything that it was told to was assigned what it did not want to read any more"},
+		{1375, "b5", "a deposed leader's log start was held against it: the oracle said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
 			cut, err := ParseCut(x.cut)

@@ -28,10 +28,14 @@ const (
 // noAdmin is a world in which nobody makes topics.
 const noAdmin = "no-admin"
 
+// bothProtocols is a world with a group whose members speak both protocols.
+const bothProtocols = "both-protocols"
+
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
 // topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment;
-// group, group-classic or group-consumer (KIP-848); member-lost-long, one whose session
+// group, group-classic, group-consumer (KIP-848), group-cooperative (KIP-429), group-topics (a member that changes what it reads) or
+// both-protocols (in one group); member-lost-long, one whose session
 // outlives the world, member-pause-static, over a rebalance; or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
 func Known(hint string) bool {
@@ -66,9 +70,11 @@ func Known(hint string) bool {
 
 // groups says what hints want of a member of a consumer group.
 var groups = map[string]func(*sim.MemberPlan) bool{
-	"group":          func(*sim.MemberPlan) bool { return true },
-	"group-classic":  func(m *sim.MemberPlan) bool { return !m.Modern },
-	"group-consumer": func(m *sim.MemberPlan) bool { return m.Modern },
+	"group":             func(*sim.MemberPlan) bool { return true },
+	"group-classic":     func(m *sim.MemberPlan) bool { return !m.Modern },
+	"group-consumer":    func(m *sim.MemberPlan) bool { return m.Modern },
+	"group-cooperative": func(m *sim.MemberPlan) bool { return m.Cooperative },
+	"group-topics":      func(m *sim.MemberPlan) bool { return len(m.Subs) > 1 },
 }
 
 // mishaps says what hints want of a member that a fault strikes, and of that fault.
@@ -82,14 +88,14 @@ var mishaps = map[string]func(*sim.Fault, *sim.MemberPlan) bool{
 }
 
 var names = func() []string {
-	list := append([]string{darkness, noAdmin}, moments[1:]...)
+	list := append([]string{darkness, noAdmin, bothProtocols}, moments[1:]...)
 	for name := range groups {
 		list = append(list, name)
 	}
 	for name := range mishaps {
 		list = append(list, name)
 	}
-	for kind := sim.Kill; kind <= sim.MemberLeave; kind++ {
+	for kind := sim.Kill; kind <= sim.MemberTwin; kind++ {
 		list = append(list, dashed(kind.String()))
 	}
 	for e := 1; e < simdisk.NumEffects; e++ {
@@ -154,6 +160,13 @@ func inOrder(p *sim.Plan, before, after []string) bool {
 func has(p *sim.Plan, name string) bool {
 	if name == noAdmin {
 		return !slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Kind == sim.Admin })
+	}
+	if name == bothProtocols {
+		return slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool {
+			return c.Member != nil && c.Member.Modern && slices.ContainsFunc(p.Clients, func(d sim.ClientPlan) bool {
+				return d.Member != nil && !d.Member.Modern && d.Member.Group == c.Member.Group
+			})
+		})
 	}
 	if want := groups[name]; want != nil {
 		return slices.ContainsFunc(p.Clients, func(c sim.ClientPlan) bool { return c.Member != nil && want(c.Member) })
