@@ -38,6 +38,32 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestMixedGroups: groups are upgraded and downgraded, and members change what they read and take each other's places.
+func TestMixedGroups(t *testing.T) {
+	var sum Stats
+	for s := uint64(1); s < 250; s++ {
+		p := short.Plan(s)
+		rare, modern := false, map[string]bool{}
+		for i := range p.Clients {
+			if m := p.Clients[i].Member; m != nil {
+				was, seen := modern[m.Group]
+				rare = rare || m.Twin || len(m.Subs) > 1 || m.Cooperative || seen && was != m.Modern
+				modern[m.Group] = m.Modern
+			}
+		}
+		if rare {
+			r := RunPlan(p, Options{})
+			require.Nil(t, r.Failure, "seed %d", s)
+			sum.Add(&r.Stats)
+		}
+	}
+	require.Positive(t, sum.Upgrades)
+	require.Positive(t, sum.Downgrades)
+	for _, kind := range []FaultKind{MemberSubscribe, MemberTwin} {
+		require.Positive(t, sum.fault(kind.String()).Mattered, kind.String())
+	}
+}
+
 // TestGroupStreams: groups change nothing of what a seed draws besides; they come last.
 func TestGroupStreams(t *testing.T) {
 	for s := uint64(1); s < 30; s++ {
