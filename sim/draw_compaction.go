@@ -2,8 +2,10 @@ package sim
 
 import (
 	"strconv"
+	"time"
 
 	"lockstep/sim/seed"
+	"lockstep/sim/simdisk"
 )
 
 // drawCompaction makes topics of some worlds compacted ones, and lets brokers compact often. It has a stream of its own and changes
@@ -19,14 +21,35 @@ func drawCompaction(p *Plan, c seed.Stream) {
 		return
 	}
 	drawCleaner(p, &c)
-	if !topics {
+	if topics {
+		some := c.Intn(len(p.Topics)) // at least this one
+		for i := range p.Topics {
+			if compacted := c.Chance(600); compacted || i == some {
+				drawCompacted(&p.Topics[i], &c)
+			}
+		}
+	}
+	drawCuts(p, &c)
+}
+
+// drawCuts draws faults of disks that strike runs of compaction: the files that they write, and the calls by which those take their
+// place. They come after all others.
+func drawCuts(p *Plan, c *seed.Stream) {
+	if !c.Chance(400) {
 		return
 	}
-	some := c.Intn(len(p.Topics)) // at least this one
-	for i := range p.Topics {
-		if compacted := c.Chance(600); compacted || i == some {
-			drawCompacted(&p.Topics[i], &c)
+	effects := []simdisk.Effect{simdisk.Crash, simdisk.PowerCut, simdisk.PowerCut, simdisk.IOError, simdisk.NoSpace, simdisk.Short, simdisk.Slow}
+	for range c.Skewed(1, 6) {
+		f := down(p, c, DiskRule)
+		f.For = time.Duration(c.Skewed(int64(time.Millisecond), int64(2*time.Second)))
+		f.Rule = simdisk.Rule{Op: simdisk.OpAll, Path: "*.swap*", Nth: int(c.Skewed(1, 200)), Effect: effects[c.Intn(len(effects))], Seed: c.Uint64()}
+		switch {
+		case f.Rule.Effect == simdisk.Slow:
+			f.Rule.Times, f.Rule.Delay = int(c.Skewed(1, 100)), time.Duration(c.Skewed(int64(time.Millisecond), int64(time.Second)))
+		case f.Rule.Effect <= simdisk.PowerCut && c.Chance(600):
+			f.Rule.Op, f.Rule.Path = simdisk.OpRename|simdisk.OpRemove|simdisk.OpSyncDir, ""
 		}
+		p.Faults = append(p.Faults, f)
 	}
 }
 
@@ -50,7 +73,7 @@ func drawCleaner(p *Plan, c *seed.Stream) {
 		number("log.cleaner.io.max.bytes.per.second", c.Skewed(20_000, 2_000_000))
 	}
 	if c.Chance(250) {
-		p.Cleaner.Buffer = c.Skewed(48, 2000)
+		p.Cleaner.Buffer = c.Skewed(300, 6000)
 	}
 	all("log.cleaner.min.cleanable.ratio", drawRatio(c))
 	number("log.cleaner.delete.retention.ms", c.Skewed(1, 8000))

@@ -100,7 +100,9 @@ func TestCompactConcurrently(t *testing.T) {
 			r.Finish()
 		}
 	})
-	time.Sleep(700 * time.Millisecond)
+	for began := time.Now(); time.Since(began) < 700*time.Millisecond || (runs.Load() == 0 || reads.Load() == 0) && time.Since(began) < time.Minute; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	stop.Store(true)
 	wg.Wait()
 	require.Positive(t, runs.Load())

@@ -255,6 +255,21 @@ func TestTombstonesGoFromAnIdleLog(t *testing.T) {
 	w.restart()
 }
 
+// Who has looked a segment up before it was replaced does not read the new one, which has its name, in its place.
+func TestReplacedSegmentIsNotFoundUnderItsName(t *testing.T) {
+	w := quietWorld(t)
+	w.one(value("a", "1"), value("b", "1"), value("a", "2"))
+	w.roll()
+	w.commit()
+	q, err := w.l.query(1, w.end)
+	require.NoError(t, err)
+	w.compact(w.end, 0)
+	require.Equal(t, []string{"1:b", "2:a"}, w.keys())
+	_, err = w.l.readSegment(q, 1<<20, true)
+	require.ErrorIs(t, err, ErrOffsetOutOfRange)
+	require.True(t, q.seg.isCut(q.size), "so that Read looks again")
+}
+
 // Tombstones that some replica may not have yet stay, whatever the time; and the log is not looked through for them again and again.
 func TestTombstonesWaitForEveryReplica(t *testing.T) {
 	w := quietWorld(t)

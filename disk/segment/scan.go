@@ -26,12 +26,13 @@ type scanner struct {
 	// twice: all is read until two reads agree, because what no CRC covers is to be written down again.
 	twice bool
 
-	buf    []byte // of the file, from at on
-	at     int64
-	last   int     // size of the batch before, to guess how far to read ahead
-	walked int     // batches stepped over
-	pooled *[]byte // buf's memory at first
-	again  []byte  // of twice
+	buf         []byte // of the file, from at on
+	at          int64
+	last        int     // size of the batch before, to guess how far to read ahead
+	walked      int     // batches stepped over
+	pooled      *[]byte // buf's memory at first
+	pooledAgain *[]byte
+	again       []byte // of twice
 }
 
 const (
@@ -66,7 +67,12 @@ func (l *Log) scan(seg *segment, f io.ReaderAt, size int64) *scanner {
 // seek goes to a position at which a batch begins whose base offset is known, or -1.
 func (s *scanner) seek(pos, next int64) { s.pos, s.next, s.walked = pos, next, 0 }
 
-func (s *scanner) close() { scanBuffers.Put(s.pooled) }
+func (s *scanner) close() {
+	scanBuffers.Put(s.pooled)
+	if s.pooledAgain != nil {
+		scanBuffers.Put(s.pooledAgain)
+	}
+}
 
 // done says that nothing is left.
 func (s *scanner) done() bool { return s.pos >= s.end }
@@ -108,8 +114,12 @@ func (s *scanner) readAgain() error {
 	if !s.twice || len(s.buf) == 0 {
 		return nil
 	}
+	if s.again == nil {
+		s.pooledAgain = scanBuffers.Get().(*[]byte)
+		s.again = *s.pooledAgain
+	}
 	if len(s.again) < len(s.buf) {
-		s.again = make([]byte, max(len(s.buf), crcChunk))
+		s.again = make([]byte, len(s.buf))
 	}
 	again := s.again[:len(s.buf)]
 	for range maxReads {
