@@ -45,6 +45,8 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{2075, "b3", "classic members left alone in a group of KIP-848 never got the partitions that a topic grew by"},
 		{2141, "b4", "a member that had not given up everything that it was told to was assigned what it did not want to read any more"},
 		{1375, "b5", "a deposed leader's log start was held against it: the oracle said no"},
+		{208, "b5", "a replica that was away for longer than tombstones stay kept what was deleted meanwhile"},
+		{299, "", "a segment of which compaction has left nothing was deleted as old, which is allowed: the check of histories said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
 			cut, err := ParseCut(x.cut)
