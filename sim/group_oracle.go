@@ -10,6 +10,7 @@ import (
 	"lockstep/linearizability"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // groupTruth is what must hold of one group. Its order of events is that of generations, or of member epochs: a coordinator
@@ -162,8 +163,11 @@ func (m *member) surely() Time {
 	if m.usurped {
 		return 0
 	}
-	session := int64(m.mp.Session)
-	return min(m.heard+session-session/10, m.clear+int64(m.mp.Rebalance)*9/10)
+	session, rebalance := int64(m.mp.Session), int64(m.mp.Rebalance)
+	if !m.mp.Modern && m.maxes[kmsg.JoinGroup.Int16()] == 0 {
+		rebalance = session // the oldest JoinGroup tells of no other
+	}
+	return min(m.heard+session-session/10, m.clear+rebalance*9/10)
 }
 
 // acquired: nobody else has a partition whom the coordinator has not given up.
