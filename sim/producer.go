@@ -410,8 +410,9 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 			p.finish(l, b)
 			return
 		}
-		if l.batches[0] == b && (l.overtaken || p.w.forgiven(l.topic, l.partition)) {
-			p.renew, p.w.reordered = true, p.w.reordered || l.overtaken // as the Java client does: a new epoch, and the batch again
+		overtaken := l.overtaken || l.mayBeOvertaken()
+		if l.batches[0] == b && (overtaken || p.w.forgiven(l.topic, l.partition)) {
+			p.renew, p.w.reordered = true, p.w.reordered || overtaken // as the Java client does: a new epoch, and the batch again
 		} else if l.batches[0] == b {
 			p.w.fail("sequence", "%s: %s-%d refuses sequence %d of producer %d as out of order, though all before it are acknowledged",
 				p.name, p.w.plan.Topics[l.topic].Name, l.partition, b.sequence, p.pid)
@@ -427,6 +428,17 @@ func (p *producer) refused(l *line, b *outgoing, code int16) {
 	default:
 		p.w.fail("protocol", "%s: Produce to %s-%d: %v", p.name, p.w.plan.Topics[l.topic].Name, l.partition, err)
 	}
+}
+
+// mayBeOvertaken says whether batches after the first have been sent whose outcome is not known. A leader that knows nothing of a
+// producer takes whatever comes first from it, so one of them may stand in the log where the first was refused for want of replicas.
+func (l *line) mayBeOvertaken() bool {
+	for _, b := range l.batches[1:] {
+		if b.tries > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // fallible deals with an error after which a client may try again.
