@@ -284,7 +284,11 @@ func (m *member) rejoin() {
 
 // lookForPartitions lets a leader see whether topics have got more partitions than it has assigned.
 func (m *member) lookForPartitions() {
-	if m.looks++; len(m.counts) == 0 || m.looks%4 != 0 || m.learning {
+	if m.looks++; len(m.counts) == 0 || m.looks%4 != 0 {
+		return
+	}
+	if m.learning { // and perhaps for ever, if a partition has lost its leader for good
+		m.compareCounts()
 		return
 	}
 	m.learning = true
@@ -294,12 +298,16 @@ func (m *member) lookForPartitions() {
 			return
 		}
 		m.learning = false
-		for i, t := range m.plan.Topics {
-			if x := m.meta.topics[m.topicName(t)]; x != nil && i < len(m.counts) && int32(len(x.leaders)) > m.counts[i] {
-				m.rejoin()
-			}
-		}
+		m.compareCounts()
 	})
+}
+
+func (m *member) compareCounts() {
+	for i, t := range m.plan.Topics {
+		if x := m.meta.topics[m.topicName(t)]; x != nil && i < len(m.counts) && int32(len(x.leaders)) > m.counts[i] {
+			m.rejoin()
+		}
+	}
 }
 
 func (m *member) leaveClassic() {

@@ -43,6 +43,7 @@ type member struct {
 	held     []*holding
 	sessions int64
 	fetching []bool // by broker
+	asked    []bool // by broker: for starts, the last time
 	giveAt   Time   // it gives up partitions no earlier
 	gives    int    // commits that it tried before that
 	heard    Time   // when the last request was sent whose answer began its session anew
@@ -193,7 +194,7 @@ func (m *member) rise() {
 	if m.mp.Modern && m.maxes[kmsg.ConsumerGroupHeartbeat.Int16()] >= 1 {
 		m.id = m.name + "." + itoa(int(m.life))
 	}
-	m.fetching = make([]bool, len(m.wires))
+	m.fetching, m.asked = make([]bool, len(m.wires)), make([]bool, len(m.wires))
 	m.w.event(m.lane, "member", "begins")
 	m.commitAt = m.w.now + int64(m.mp.Commit)
 	m.work()

@@ -224,15 +224,20 @@ func (m *member) looked(h *holding, f foundOffset, sent Time) {
 	}
 }
 
-// fetch asks each broker, one at a time, for what it leads of what the member has.
+// fetch asks each broker, one at a time, for what it leads of what the member has. Where starts are to be asked for it does that
+// every other time only: of a damaged partition the question fails for ever.
 func (m *member) fetch() {
 	unknown := false
 	for broker := range m.fetching {
 		if m.fetching[broker] {
 			continue
 		}
-		if !m.askStarts(broker) {
-			m.fetchFrom(broker)
+		first, then := m.askStarts, m.fetchFrom
+		if m.asked[broker] {
+			first, then = then, first
+		}
+		if !first(broker) {
+			then(broker)
 		}
 	}
 	for _, h := range m.held {
@@ -287,6 +292,7 @@ func (m *member) askStarts(broker int) bool {
 	if len(asked) == 0 {
 		return false
 	}
+	m.asked[broker] = true
 	m.fromBroker(broker, req, func(r kmsg.Response) {
 		resp, _ := r.(*kmsg.ListOffsetsResponse)
 		for _, h := range asked {
@@ -304,7 +310,8 @@ func (m *member) askStarts(broker int) bool {
 	return true
 }
 
-func (m *member) fetchFrom(broker int) {
+// fetchFrom reads the partitions that a broker leads, if their starts are known of any.
+func (m *member) fetchFrom(broker int) bool {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(m.plan.MaxWait.Milliseconds())
@@ -325,9 +332,10 @@ func (m *member) fetchFrom(broker int) {
 		putFetch(req, name, m.names[h.topic], &position{topic: h.topic, partition: h.partition, next: h.next}, each)
 	}
 	if len(asked) == 0 {
-		return
+		return false
 	}
 	sent := m.w.now
+	m.asked[broker] = false
 	m.fromBroker(broker, req, func(r kmsg.Response) {
 		resp, _ := r.(*kmsg.FetchResponse)
 		if resp == nil {
@@ -351,6 +359,7 @@ func (m *member) fetchFrom(broker int) {
 			}
 		}
 	})
+	return true
 }
 
 // took reads the answer for one partition.
