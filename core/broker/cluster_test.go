@@ -433,3 +433,30 @@ func TestClusterFollowerBeginsInsideABatch(t *testing.T) {
 	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
 	require.Equal(t, int64(6), follower.logs[id].end)
 }
+
+// A broker hears that it is registered before the metadata says so: until then it is told nothing of what an earlier life of it
+// is to lead or to follow (rule 9).
+func TestClusterRolesWaitForTheMetadata(t *testing.T) {
+	w := newNetwork(t, 3)
+	l := w.ledTopic("t")
+	l.b.membership.epoch, l.b.membership.roles = l.b.membership.epoch+1, false // as if the answer had come alone
+	createAt(w.hosts[l.b.cfg.NodeID%3], "u")
+	idle := 0
+	w.run(5*time.Second, func() bool { // it comes to know itself again: the controller does not know that epoch
+		u := l.b.image.Topic("u")
+		if u == nil {
+			return false
+		}
+		p := l.b.parts[core.Partition{Topic: u.ID}]
+		if p == nil || p.replica == nil {
+			return false
+		}
+		if p.replica.Role() == replica.Idle {
+			idle++
+			return false
+		}
+		require.True(t, l.b.knowsItself(), "it has a role by metadata that do not know this life of it")
+		return true
+	})
+	require.Positive(t, idle)
+}

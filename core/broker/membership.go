@@ -16,6 +16,7 @@ import (
 type membership struct {
 	epoch    int64  // broker epoch of this life, -1 until registered (rule 9)
 	last     int64  // the last such epoch, 0 if there was none yet
+	roles    bool   // replicas have been told their roles under it
 	joining  bool   // a registration is under way
 	retry    *timer // of a registration that failed
 	opening  int    // logs that are being opened
@@ -99,22 +100,39 @@ func (b *Broker) lastEpoch() int64 {
 
 // joined begins the life under a broker epoch: heartbeats, a lease, and the replicas' roles.
 func (b *Broker) joined(epoch int64) {
-	b.membership.epoch, b.membership.last = epoch, epoch
+	b.membership.epoch, b.membership.last, b.membership.roles = epoch, epoch, false
 	if b.soleVoter() {
 		// Nobody else can move a partition: what is decided is decided in this very process. So there is
 		// nothing that a lease would guard against.
 		b.lease.Until = core.Never
 	}
 	b.log(Info, "registered", "broker", b.cfg.NodeID, "epoch", epoch, "cluster", b.image.ClusterID())
-	for st := range b.image.AllPartitions() {
-		if p := b.parts[st.Partition]; p != nil {
-			b.applyState(p)
-		}
-	}
+	b.takeRoles()
 	b.heartbeat()
 	if b.retention == nil {
 		b.retention = b.timers.set(b.now.Add(b.settings.RetentionCheckInterval), b.retain)
 		b.compaction = b.timers.set(b.now.Add(b.settings.CleanerBackoff), b.compactAll)
+	}
+}
+
+// knowsItself says that this life of the broker is registered, and that the image has got as far as that: what the image says of
+// partitions was decided for this life, and no longer for an earlier one (rule 9).
+func (b *Broker) knowsItself() bool {
+	self := b.image.Broker(b.cfg.NodeID)
+	return b.membership.epoch >= 0 && self != nil && self.Epoch == b.membership.epoch
+}
+
+// takeRoles tells all replicas their roles, once they can be known. The answer to a registration often comes before its records do;
+// and those that take partitions from the earlier life come with it, in one batch, so this is called when a batch is through.
+func (b *Broker) takeRoles() {
+	if b.membership.roles || !b.knowsItself() {
+		return
+	}
+	b.membership.roles = true
+	for st := range b.image.AllPartitions() {
+		if p := b.parts[st.Partition]; p != nil {
+			b.applyState(p)
+		}
 	}
 }
 

@@ -285,6 +285,7 @@ func (b *Broker) actOn(deltas []controller.Delta) {
 			}
 		}
 	}
+	b.takeRoles()
 }
 
 // knowPeer tells the host where a broker is, if it has a listener for peers.
@@ -348,6 +349,7 @@ func (b *Broker) restore(s *quorum.Snapshot) {
 		b.dropPartition(p)
 	}
 	b.adoptImage()
+	b.takeRoles()
 }
 
 // adoptImage brings the broker in line with an image that came as a whole, from a snapshot.

@@ -209,10 +209,10 @@ func millis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// applyState tells the replica what the metadata says, once it is open and this broker is registered:
+// applyState tells the replica what the metadata says, once it is open and this life of the broker is in the metadata:
 // a restarted broker leads nothing by what an earlier life of it was told (rule 9).
 func (b *Broker) applyState(p *partition) {
-	if p.replica == nil || p.gone || b.membership.epoch < 0 {
+	if p.replica == nil || p.gone || b.membership.epoch < 0 || !b.membership.roles {
 		return
 	}
 	st := replica.PartitionState{
