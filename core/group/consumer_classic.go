@@ -76,11 +76,20 @@ func (c *Coordinator) admitClassic(x *change, q call, m *kmsg.JoinGroupRequest) 
 		if id = c.memberID(q.client.ID); m.Version >= 4 {
 			return id, errMemberIDRequired
 		}
+	} else if k.members[id] == nil && claimsPartitions(m) {
+		return id, errUnknownMemberID // was removed and does not know it: what it holds may be another's, and it must not commit for that
 	}
 	if k.members[id] == nil && len(k.members) >= int(c.cfg.ConsumerMaxSize) {
 		return id, errGroupMaxSizeReached
 	}
 	return id, errNone
+}
+
+// claimsPartitions says whether a joining member believes that it has partitions: one of the cooperative protocol (KIP-429), as an
+// eager one has given all up.
+func claimsPartitions(m *kmsg.JoinGroupRequest) bool {
+	s, ok := readSubscription(m.Protocols[0].Metadata)
+	return ok && len(s.OwnedPartitions) > 0
 }
 
 // supports says whether a join is a consumer's, and has an assignor that all classic members have: the group may become

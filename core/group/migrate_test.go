@@ -249,6 +249,11 @@ func TestRefusedClassicJoins(t *testing.T) {
 		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = "other" }},
 		{errInconsistentProtocol, func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Metadata = nil }},
 		{errUnknownMemberID, func(r *kmsg.JoinGroupRequest) { r.MemberID, r.InstanceID = "x", ptr("i") }},
+		{errUnknownMemberID, func(r *kmsg.JoinGroupRequest) { // was removed while it was silent, and would commit for what others have now
+			s := kmsg.ConsumerMemberMetadata{Version: 1, Topics: []string{"t"}}
+			s.OwnedPartitions = []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "t", Partitions: []int32{0}}}
+			r.MemberID, r.Protocols[0].Metadata = "x", s.AppendTo(nil)
+		}},
 	} {
 		r := w.member("g").joinRequest()
 		c.change(r)
