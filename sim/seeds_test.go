@@ -37,6 +37,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{2763, "b3", "a follower that begins inside a batch, where its leader's log starts, was sent nothing for ever"},
 		{3375, "b3", "a member whose rebalance timeout was below the initial delay made the coordinator look at its group for ever"},
 		{342, "b3", "a cooperative member that had been removed joined an upgraded group with what others had by then, and committed for it"},
+		{761, "b3", "a replica whose log was begun anew was let into the in-sync set by what its damaged log had"},
 		{1233, "f0.f1.f2.f3.f4.f5.f6.f7.f10.f11.c1.c2.c3.o37.d21639.x", "a refused append that could not be cut off came back, which is allowed: the oracle said no"},
 		{369, "b3.f0.f1.f2.f4.f6.f7.f9.f12.f13.f14.f15.c1.o23.d7079.x", "a leader that was deposed and did not know it refused a sequence as out of order"},
 		{2754, "", "a start that was still moving was shown to a reader"},

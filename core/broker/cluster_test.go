@@ -304,6 +304,7 @@ func TestClusterDamagedFollowerStartsOver(t *testing.T) {
 
 	id := core.Partition{Topic: leader.b.image.Topic("orders").ID}
 	follower := w.hosts[leader.b.cfg.NodeID%3]
+	epoch := leader.b.image.Partition(id).LeaderEpoch
 	follower.now = w.now
 	follower.step(LogFailed{Log: id, Err: errors.New("rot")})
 	require.Equal(t, int64(1), follower.logs[id].end, "it is in sync, so its files may be the last ones")
@@ -313,6 +314,7 @@ func TestClusterDamagedFollowerStartsOver(t *testing.T) {
 	w.run(time.Minute, func() bool { return len(leader.b.image.Partition(id).ISR) == 3 })
 	require.Equal(t, int64(2), follower.logs[id].end)
 	require.False(t, follower.b.parts[id].damaged)
+	require.Equal(t, epoch+1, leader.b.image.Partition(id).LeaderEpoch, "what the damaged log had counts for nothing")
 }
 
 // Rule 6: the high watermark never goes back where a client can see it. A leader learns from its followers what is

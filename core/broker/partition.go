@@ -29,6 +29,7 @@ type partition struct {
 	due                core.Time      // when the replica wants a Tick; see deadlines
 	saved              int64          // log end offset of the last producer snapshot
 	damaged            bool           // its log is (rule 15)
+	damagedIn          int32          // the leader epoch in which that was found
 	givingUp           bool           // the controller is being told so
 	renewed            bool           // its log was begun anew because it was damaged, and is not open yet
 	roomless           bool           // there was no room to make its log; it is tried again
@@ -175,7 +176,7 @@ func (b *Broker) openLater(p *partition) {
 
 func (b *Broker) failPartition(p *partition, err error) {
 	b.log(Error, "partition is set aside: its log is damaged or cannot be used", "topic", p.topic, "partition", p.id.Index, "error", err)
-	p.damaged = true
+	p.damaged, p.damagedIn = true, p.state.LeaderEpoch
 	b.stopReplica(p, err)
 	b.giveUp(p)
 }
@@ -230,15 +231,15 @@ func (b *Broker) applyState(p *partition) {
 	}
 	p.replica.Apply(b.now, st, &b.rout)
 	b.carryOut(p)
-	if p.damaged && !p.gone && !p.renewed && b.expendable(p.state) {
+	if p.damaged && !p.gone && !p.renewed && p.state.LeaderEpoch > p.damagedIn && b.unneeded(p.state) {
 		b.startOver(p)
 	}
 	b.giveUp(p)
 }
 
-// expendable says that nothing depends on this broker's copy of a partition: another leads, and this one counts neither
+// unneeded says that nothing depends on this broker's copy of a partition: another leads, and this one counts neither
 // as in sync nor as eligible, so that it can not be chosen before it has fetched everything again (rules 7 and 8).
-func (b *Broker) expendable(st *controller.Partition) bool {
+func (b *Broker) unneeded(st *controller.Partition) bool {
 	self := b.cfg.NodeID
 	return st.Leader != controller.NoLeader && st.Leader != self && !slices.Contains(st.ISR, self) && !slices.Contains(st.ELR, self)
 }

@@ -11,7 +11,8 @@ import (
 // alterPartition takes a leader's proposal of a new in-sync set (rule 7;
 // KIP-497, KIP-841, KIP-903). As an extension among Lockstep's brokers, an
 // empty set says that the log of the broker that asks is damaged (rule 15): its replica
-// leaves the in-sync set and is eligible for nothing until it has caught up anew.
+// leaves the in-sync set and is eligible for nothing until it has caught up anew. With that a new leader epoch begins, also under the
+// same leader, which so forgets what the damaged log had: what the replica asked for until then, and is still under way, counts no more.
 func (c *Controller) alterPartition(req *kmsg.AlterPartitionRequest) *kmsg.AlterPartitionResponse {
 	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
 	if c.checkBrokerEpoch(req.BrokerID, req.BrokerEpoch) != codeNone {
@@ -56,9 +57,9 @@ func (c *Controller) alterISR(from int32, id core.Partition, rp *kmsg.AlterParti
 	}
 	ch := choice{recovered: rp.LeaderRecoveryState == 0}
 	if len(isr) == 0 {
-		c.log(levelError, "a log is damaged: its replica leaves the in-sync set", "topic", c.spec.topicName(p.Topic),
+		c.log(levelError, "a log is damaged: its replica is not in sync any more", "topic", c.spec.topicName(p.Topic),
 			"partition", p.Index, "broker", from)
-		ch = choice{without: from, taking: true, distrust: true, wiped: true}
+		ch = choice{without: from, taking: true, distrust: true, wiped: true, newEpoch: true}
 	}
 	for _, m := range isr {
 		ch.isr = append(ch.isr, m.BrokerID)
@@ -80,7 +81,7 @@ func (c *Controller) checkISR(from int32, p *Partition, rp *kmsg.AlterPartitionR
 		return codeNotController // the asker knows of decisions that are unknown here: another controller made them (A31)
 	case rp.LeaderEpoch < p.LeaderEpoch:
 		return codeFencedLeaderEpoch
-	case from != p.Leader && !(len(isr) == 0 && slices.Contains(p.ISR, from)):
+	case from != p.Leader && !(len(isr) == 0 && slices.Contains(p.Replicas, from)):
 		return codeInvalidRequest
 	case rp.PartitionEpoch < p.Epoch:
 		return codeInvalidUpdateVersion

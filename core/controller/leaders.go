@@ -23,6 +23,7 @@ type choice struct {
 	preferred bool    // the preferred replica should lead, if it can
 	unclean   bool    // any live replica will do
 	recovered bool    // the leader has recovered from an unclean election
+	newEpoch  bool    // a leader begins a new epoch, even if it stays the same
 }
 
 // partitionState is what a choice makes of a partition.
@@ -30,6 +31,7 @@ type partitionState struct {
 	leader            int32
 	recovering        bool
 	isr, elr, lastELR []int32
+	newEpoch          bool
 }
 
 // reconsider chooses the partition's leader, in-sync set and eligible leader
@@ -39,7 +41,7 @@ type partitionState struct {
 // assignment, and must be neither fenced nor stopping.
 func (c *Controller) reconsider(p *Partition, ch choice) bool {
 	t := c.topicConfigOf(p)
-	s := partitionState{leader: p.Leader, recovering: p.Recovering && !ch.recovered, isr: p.ISR}
+	s := partitionState{leader: p.Leader, recovering: p.Recovering && !ch.recovered, isr: p.ISR, newEpoch: ch.newEpoch}
 	if ch.isr != nil {
 		s.isr = ch.isr
 	}
@@ -119,6 +121,8 @@ func (c *Controller) emitChange(p *Partition, s *partitionState) bool {
 	if s.leader != p.Leader {
 		r.Leader = &s.leader
 		r.LeaderEpoch++
+	} else if s.newEpoch && s.leader != NoLeader {
+		r.LeaderEpoch++
 	}
 	if s.recovering != p.Recovering {
 		r.Recovering = &s.recovering
@@ -131,7 +135,7 @@ func (c *Controller) emitChange(p *Partition, s *partitionState) bool {
 			*list.to = &list.new
 		}
 	}
-	if r.Leader == nil && r.Recovering == nil && r.ISR == nil && r.ELR == nil && r.LastELR == nil {
+	if r.LeaderEpoch == p.LeaderEpoch && r.Leader == nil && r.Recovering == nil && r.ISR == nil && r.ELR == nil && r.LastELR == nil {
 		return false
 	}
 	c.emit(r)

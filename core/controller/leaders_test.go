@@ -338,6 +338,26 @@ func TestDamagedLeaderGivesUp(t *testing.T) {
 	require.Equal(t, "leader 2 isr [2]", c.state(p))
 }
 
+// Rules 6 and 15: with a follower's damaged log a new epoch of the same leader begins, so that neither what it asked for before nor
+// a proposal that rests on that can bring the log that is begun anew into the in-sync set.
+func TestDamagedFollowerBeginsAnEpoch(t *testing.T) {
+	for _, inSync := range [][]int32{{1, 2, 3}, {1, 2}} {
+		c := threeBrokers(t)
+		p := c.create("t", assigned([]int32{1, 2, 3}))
+		if len(inSync) < 3 {
+			c.alter(c.proposal(p, inSync...))
+		}
+		late, epoch := c.proposal(p, 1, 2, 3), c.image().Partition(p).LeaderEpoch
+		damaged := c.proposal(p)
+		damaged.BrokerID, damaged.BrokerEpoch = 3, c.image().Broker(3).Epoch
+		require.Zero(t, c.alter(damaged).ErrorCode)
+		require.Equal(t, "leader 1 isr [1 2]", c.state(p))
+		require.Equal(t, epoch+1, c.image().Partition(p).LeaderEpoch)
+		require.Equal(t, codeFencedLeaderEpoch, c.alter(late).ErrorCode)
+		require.Zero(t, c.alter(c.proposal(p, 1, 2, 3)).ErrorCode)
+	}
+}
+
 func TestAlterPartitionErrors(t *testing.T) {
 	c := threeBrokers(t)
 	p := c.create("t", assigned([]int32{1, 2}))
