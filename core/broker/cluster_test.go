@@ -43,21 +43,28 @@ const peerConns = ConnID(1 << 32) // connections of peers are numbered from here
 
 var errDown = errors.New("connection refused")
 
+// host makes the i-th of n brokers, all of them voters.
+func (w *network) host(i, n int, boot Boot) *host {
+	var voters []quorum.Voter
+	for id := range n {
+		voters = append(voters, quorum.Voter{ID: int32(id + 1), Host: "h", Port: 1})
+	}
+	h := &host{t: w.t, net: w, now: w.now, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
+	h.b = New(Config{
+		NodeID: int32(i + 1), Static: config.NewValues(map[string]string{"node.id": string(rune('1' + i))}), Voters: voters,
+		Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: uint16(9092 + i)},
+		Peer:        controller.Endpoint{Name: peerListener, Host: "127.0.0.1", Port: uint16(9192 + i)},
+		Incarnation: [16]byte{byte(i + 1)}, LogDir: [16]byte{byte(i + 1)}, Rand: rand.NewPCG(uint64(i), 1),
+	}, boot)
+	return h
+}
+
 func newNetwork(t *testing.T, n int) *network {
 	w := &network{t: t, down: map[int32]bool{}, calls: map[ConnID]flight{}, conns: peerConns}
-	var voters []quorum.Voter
 	for i := range n {
-		voters = append(voters, quorum.Voter{ID: int32(i + 1), Host: "h", Port: 1})
+		w.hosts = append(w.hosts, w.host(i, n, Boot{}))
 	}
-	for i := range n {
-		h := &host{t: t, net: w, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
-		h.b = New(Config{
-			NodeID: int32(i + 1), Static: config.NewValues(map[string]string{"node.id": string(rune('1' + i))}), Voters: voters,
-			Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: uint16(9092 + i)},
-			Peer:        controller.Endpoint{Name: peerListener, Host: "127.0.0.1", Port: uint16(9192 + i)},
-			Incarnation: [16]byte{byte(i + 1)}, LogDir: [16]byte{byte(i + 1)}, Rand: rand.NewPCG(uint64(i), 1),
-		}, Boot{})
-		w.hosts = append(w.hosts, h)
+	for _, h := range w.hosts {
 		h.step(Start{Wall: wall})
 	}
 	w.run(5*time.Second, func() bool {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"testing"
+	"time"
 
 	"lockstep/core"
 	"lockstep/core/quorum"
@@ -96,4 +97,43 @@ func TestStartFromSnapshotOpensItsPartitions(t *testing.T) {
 	after.pass()
 	p := produced(ask[*kmsg.ProduceResponse](after, produceRequest("orders", 1, -1), batch("a")))
 	require.Zero(t, p.ErrorCode)
+}
+
+// TestVoterOfAnotherCluster: a data directory that was put in the place of a voter's, with a later term than the cluster has seen. Its
+// broker deposes nobody and is followed by nobody, nor does it follow; the cluster goes on without it. The others have learned which is
+// theirs since they were started, on empty directories.
+func TestVoterOfAnotherCluster(t *testing.T) {
+	w := newNetwork(t, 3)
+	w.ledTopic("orders")
+	leader, term := w.hosts[0].b.quorum.Leader()
+	other := leader%3 + 1
+	w.kill(other)
+	state := quorum.HardState{Term: term + 40, Vote: quorum.None}.Encode()
+	stranger := w.host(int(other-1), 3, Boot{ClusterID: "other", State: state})
+	w.hosts[other-1], w.down[other] = stranger, false
+	stranger.step(Start{Wall: wall})
+	end := w.now.Add(5 * time.Second)
+	for w.now < end {
+		at := w.now.Add(50 * time.Millisecond)
+		w.run(time.Second, func() bool { return w.now >= at })
+		for _, h := range w.hosts {
+			id, now := h.b.quorum.Leader()
+			if h == stranger {
+				require.Equal(t, quorum.None, id, "it follows another cluster")
+				continue
+			}
+			require.Equal(t, leader, id)
+			require.Equal(t, term, now)
+		}
+	}
+	require.False(t, stranger.ready)
+	require.NoError(t, stopError(stranger))
+	createAt(w.hosts[leader-1], "more")
+}
+
+func stopError(h *host) error {
+	if h.stop != nil {
+		return h.stop.Err
+	}
+	return nil
 }

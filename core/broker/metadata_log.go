@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,7 +92,7 @@ func (b *Broker) onMetadataOpened(in LogOpened) {
 	b.quorum = quorum.New(quorum.Config{
 		Self:        b.cfg.NodeID,
 		Voters:      voters,
-		ClusterID:   b.image.ClusterID(),
+		ClusterID:   cmp.Or(b.boot.ClusterID, b.image.ClusterID()),
 		ElectionMin: b.settings.ElectionTimeout,
 		ElectionMax: 2 * b.settings.ElectionTimeout,
 		FetchWait:   b.settings.QuorumFetchWait,
@@ -242,6 +243,7 @@ func (b *Broker) applyCommits(commits []quorum.Commit) {
 			b.membership.logBytes += int64(len(v))
 		}
 	}
+	b.quorum.KnowCluster(b.image.ClusterID())
 	b.actOn(deltas)
 	b.topicsChanged(deltas)
 	if b.controller != nil {
@@ -354,6 +356,7 @@ func (b *Broker) restore(s *quorum.Snapshot) {
 
 // adoptImage brings the broker in line with an image that came as a whole, from a snapshot.
 func (b *Broker) adoptImage() {
+	b.quorum.KnowCluster(b.image.ClusterID())
 	for br := range b.image.Brokers() {
 		b.knowPeer(br)
 	}

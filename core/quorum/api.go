@@ -24,7 +24,7 @@ type Voter struct {
 type Config struct {
 	Self      int32   // an observer if it is not among the voters
 	Voters    []Voter // at least one; the same on every node
-	ClusterID string  // requests that name another are refused; empty checks nothing
+	ClusterID string  // requests that name another are refused; empty while it is not known, see KnowCluster
 	// A voter that hears no leader for a time drawn from [ElectionMin,
 	// ElectionMax) asks for pre-votes. Defaults 500 ms, 1 s.
 	ElectionMin, ElectionMax time.Duration

@@ -71,6 +71,11 @@ func (q *Quorum) askVotes(now core.Time, preVote bool, out *Out) {
 // onVoteResponse counts an answer, whose era Answer has checked, unless it tells of a later term. That one voter still
 // hears a leader does not end the election: a majority may not.
 func (q *Quorum) onVoteResponse(now core.Time, c call, m *kmsg.VoteResponse, out *Out) {
+	if m.ErrorCode == codeInconsistentClusterID {
+		q.foreign(now, c.peer, out)
+		q.countVote(now, c.peer, false, out)
+		return
+	}
 	if m.ErrorCode != codeNone || len(m.Topics) != 1 || len(m.Topics[0].Partitions) != 1 {
 		note(out, Warn, "vote refused", "voter", c.peer, "code", m.ErrorCode)
 		return

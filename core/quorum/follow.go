@@ -81,6 +81,9 @@ func (q *Quorum) fetchFailed(now core.Time, peer int32, out *Out, attrs ...any) 
 func (q *Quorum) onFetchResponse(now core.Time, c call, m *kmsg.FetchResponse, batches []record.Batch, out *Out) {
 	if m.ErrorCode != codeNone || len(m.Topics) != 1 || len(m.Topics[0].Partitions) != 1 {
 		q.fetchFailed(now, c.peer, out, "code", m.ErrorCode)
+		if m.ErrorCode == codeInconsistentClusterID {
+			q.fetch.at = q.foreign(now, c.peer, out)
+		}
 		return
 	}
 	p := &m.Topics[0].Partitions[0]

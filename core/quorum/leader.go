@@ -146,6 +146,10 @@ func (q *Quorum) begin(now core.Time, r *replica, out *Out) {
 func (q *Quorum) onBeginResponse(now core.Time, c call, m *kmsg.BeginQuorumEpochResponse, out *Out) {
 	r := q.replica(now, c.peer)
 	r.calling = false
+	if m.ErrorCode == codeInconsistentClusterID {
+		r.beginAt = q.foreign(now, c.peer, out)
+		return
+	}
 	if m.ErrorCode != codeNone || len(m.Topics) != 1 || len(m.Topics[0].Partitions) != 1 {
 		note(out, Warn, "voter refused its leader", "voter", c.peer, "code", m.ErrorCode)
 		return

@@ -364,6 +364,22 @@ func note(out *Out, level Level, msg string, attrs ...any) {
 	out.Notes = append(out.Notes, Note{Level: level, Msg: msg, Attrs: attrs})
 }
 
+// KnowCluster tells a node that was born without it which cluster it belongs to, once a record that says so is committed. From then on
+// it refuses another's voters, whose log and term would take the place of its own. It never changes its cluster.
+func (q *Quorum) KnowCluster(id string) {
+	if q.cfg.ClusterID == "" {
+		q.cfg.ClusterID = id
+	}
+}
+
+// foreign notes that a call was refused by a voter of another cluster. Who of the two is where it does not belong, neither can
+// tell, so neither stops. Nothing but an operator ends it, so the call is not tried again before a while.
+func (q *Quorum) foreign(now core.Time, voter int32, out *Out) (retry core.Time) {
+	note(out, Warn, "a voter is of another cluster, or this node is: a data directory or an address is not where it belongs",
+		"voter", voter, "cluster", q.cfg.ClusterID)
+	return now.Add(q.cfg.ElectionMax)
+}
+
 // clusterMismatch says whether a request names another cluster.
 func (q *Quorum) clusterMismatch(id *string) bool {
 	return id != nil && q.cfg.ClusterID != "" && *id != q.cfg.ClusterID
