@@ -137,3 +137,26 @@ func stopError(h *host) error {
 	}
 	return nil
 }
+
+// TestNoMetadataBeforeJoining: a broker that was started while the others are down does not know what there is, and does not say that
+// there is nothing. When it has joined it says what there is.
+func TestNoMetadataBeforeJoining(t *testing.T) {
+	w := newNetwork(t, 3)
+	leader, _ := w.hosts[0].b.quorum.Leader()
+	other := leader%3 + 1
+	createAt(w.hosts[leader-1], "orders")
+	w.kill(other)
+	started := w.host(int(other-1), 3, Boot{})
+	w.hosts[other-1] = started
+	started.step(Start{Wall: wall})
+	for _, r := range []kmsg.Request{kmsg.NewPtrMetadataRequest(), kmsg.NewPtrDescribeClusterRequest()} {
+		seq := started.send(r)
+		require.NotContains(t, started.answers, seq)
+		require.Equal(t, unknownCluster, started.closed[1])
+		delete(started.closed, 1)
+	}
+	w.down[other] = false
+	w.run(5*time.Second, func() bool { return started.ready })
+	resp := askAt[*kmsg.MetadataResponse](started, time.Second, kmsg.NewPtrMetadataRequest())
+	require.Equal(t, "orders", *resp.Topics[0].Topic)
+}

@@ -43,6 +43,10 @@ func handleDescribeCluster(b *Broker, q *request) {
 		b.respond(q, resp)
 		return
 	}
+	if !b.knowsCluster() {
+		b.closeConn(q, unknownCluster)
+		return
+	}
 	resp.ClusterID, resp.ControllerID, resp.EndpointType = b.image.ClusterID(), b.controllerID(), 1
 	resp.ClusterAuthorizedOperations = notAsked
 	if m.IncludeClusterAuthorizedOperations {

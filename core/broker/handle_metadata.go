@@ -28,6 +28,10 @@ type creationWait struct {
 }
 
 func handleMetadata(b *Broker, q *request) {
+	if !b.knowsCluster() {
+		b.closeConn(q, unknownCluster)
+		return
+	}
 	m := q.Msg.(*kmsg.MetadataRequest)
 	create := b.toCreate(q, m)
 	if len(create) == 0 {

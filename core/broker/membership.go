@@ -21,6 +21,7 @@ type membership struct {
 	retry    *timer // of a registration that failed
 	opening  int    // logs that are being opened
 	ready    bool   // Ready was emitted
+	current  bool   // see knowsCluster
 	beating  bool   // a heartbeat is under way
 	beat     *timer
 	boss     int32 // the controller as last known, -1 if none is: whom heartbeats go to
@@ -215,6 +216,20 @@ func (b *Broker) renewLease(until core.Time) {
 		}
 	}
 }
+
+// knowsCluster says whether the image holds this life's registration, so all that was committed before it. Until then the image may
+// lack topics that are there, or hold nothing at all: a client that is told so drops what it subscribes to, or fails its records.
+func (b *Broker) knowsCluster() bool {
+	m := &b.membership
+	if !m.current && m.epoch >= 0 {
+		self := b.image.Broker(b.cfg.NodeID)
+		m.current = self != nil && self.Epoch == m.epoch
+	}
+	return m.current
+}
+
+// unknownCluster is why a question about the cluster finds no answer: what clients do about it is to ask another broker.
+const unknownCluster = "this broker has not joined its cluster yet"
 
 // opened goes on with what waited for the last log to be open: unfencing, whose heartbeat is sent at once, and new topics.
 func (b *Broker) opened() {
