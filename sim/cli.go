@@ -122,9 +122,9 @@ func printSwarm(out io.Writer, r *SwarmResult) {
 	virtual := float64(r.Stats.Virtual) / 1e9
 	fmt.Fprintf(out, "compaction: passes=%d left=%d cut=%d records=%d tombstones=%d unseen=%d\n", r.Stats.Passes, r.Stats.PassSteps, r.Stats.PassesCut,
 		r.Stats.Compacted, r.Stats.Buried, r.Stats.Holes)
-	fmt.Fprintf(out, "worlds=%d simulated=%.0fs real=%.1fs ratio=%.0f events=%d events_per_second=%.0f operations=%d acked=%d undecided=%d failures=%d\n",
+	fmt.Fprintf(out, "worlds=%d simulated=%.0fs real=%.1fs ratio=%.0f events=%d events_per_second=%.0f operations=%d acked=%d undecided=%d undecidable=%d failures=%d\n",
 		r.Stats.Worlds, virtual, r.Real.Seconds(), virtual/r.Real.Seconds(), r.Stats.Events,
-		float64(r.Stats.Events)/r.Real.Seconds(), r.Stats.Ops, r.Stats.Acked, r.Undecided, r.Failed)
+		float64(r.Stats.Events)/r.Real.Seconds(), r.Stats.Ops, r.Stats.Acked, r.Undecided, r.Stats.Undecidable, r.Failed)
 	for _, x := range r.Slowest {
 		fmt.Fprintf(out, "slowest: seed %d, %.1f s\n", x.Seed, x.Real.Seconds())
 	}

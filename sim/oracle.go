@@ -151,6 +151,10 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		t.start = s.End
 	}
 	t.restart = 0
+	if s.End > t.end() && h.misdirected(t.name()) {
+		h.w.fail(undecidable, "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
+		return
+	}
 	if s.End > t.end() {
 		h.w.fail("log from nowhere", "%s ends at %d after recovery; appended was up to %d", t.name(), s.End, t.end())
 		return
@@ -397,6 +401,16 @@ func (h *host) harmed(log string) bool {
 	for _, d := range h.disk.Damages() {
 		dir, _, in := strings.Cut(d.Name, "/")
 		if !in || dir == log || dir == core.MetadataTopic+"-0" {
+			return true
+		}
+	}
+	return false
+}
+
+// misdirected says that a write which belonged elsewhere has landed among a log's files.
+func (h *host) misdirected(log string) bool {
+	for _, d := range h.disk.Damages() {
+		if dir, _, _ := strings.Cut(d.Name, "/"); dir == log && d.Effect == simdisk.Misdirect {
 			return true
 		}
 	}

@@ -66,6 +66,9 @@ func RunPlan(p *Plan, o Options) (r Result) {
 			h.abandonPasses()
 		}
 		r.Seed, r.Hash, r.Failure, r.Trace, r.Stats, r.Plan = p.Seed, w.hash, w.failure, w.trace, w.stats, p
+		if r.Failure != nil && r.Failure.Kind == undecidable {
+			r.Failure, r.Stats.Undecidable = nil, 1
+		}
 		r.History = &w.history
 		r.worked = w.worked
 		for _, c := range w.clients {
@@ -78,6 +81,10 @@ func RunPlan(p *Plan, o Options) (r Result) {
 	}
 	return
 }
+
+// undecidable ends a world of which nothing more can be said: a misdirected write has put a whole batch where a log begins or ends.
+// Batches do not say which log they belong to, in no version of the format, so neither a broker nor an oracle can tell.
+const undecidable = "undecidable"
 
 // place is where in the product's code a panic came from.
 func place(stack []byte) string {

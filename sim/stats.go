@@ -7,19 +7,21 @@ import (
 
 // Stats counts what happened in one world, or, added up, in many.
 type Stats struct {
-	Worlds    int64
-	Events    int64
-	Virtual   Time // how long worlds lived
-	Messages  int64
-	Requests  int64 // that brokers decoded
-	Responses int64 // that clients decoded
-	Acked     int64 // batches
-	Refused   int64
-	Delivered int64 // records
-	Timeouts  int64 // requests that clients gave up
-	Ops       int64 // in the history
-	Steps     int64 // what clients asked for, each once however often they tried, and faults that struck
-	DiskCalls int64
+	Worlds int64
+	// Undecidable worlds ended early: see the constant of that name.
+	Undecidable int64
+	Events      int64
+	Virtual     Time // how long worlds lived
+	Messages    int64
+	Requests    int64 // that brokers decoded
+	Responses   int64 // that clients decoded
+	Acked       int64 // batches
+	Refused     int64
+	Delivered   int64 // records
+	Timeouts    int64 // requests that clients gave up
+	Ops         int64 // in the history
+	Steps       int64 // what clients asked for, each once however often they tried, and faults that struck
+	DiskCalls   int64
 
 	Assignments int64 // that members of groups were given
 	Commits     int64 // of offsets, acknowledged
@@ -91,6 +93,7 @@ func (s *Stats) Add(t *Stats) {
 		s.Worlds = 0
 	}
 	s.Worlds += t.Worlds
+	s.Undecidable += t.Undecidable
 	s.Events += t.Events
 	s.Virtual += t.Virtual
 	s.Messages += t.Messages

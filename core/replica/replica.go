@@ -142,7 +142,7 @@ func (r *Replica) lead(now core.Time, out *Out) {
 	if latest > epoch || latest == epoch && len(r.st.Replicas) > 1 {
 		// Rule 9: that epoch has been led, here before a restart or elsewhere. Offsets of it may be out there that this
 		// log does not have, and writing them again would make two records of one (epoch, offset).
-		out.line(levelError, "refuse to lead an epoch that the log has already seen", r.attrs("log_epoch", latest)...)
+		out.line(levelWarn, "does not lead an epoch again that it has led in an earlier life; waits for the next", r.attrs("log_epoch", latest)...)
 		return
 	}
 	r.role = Leader
@@ -219,7 +219,7 @@ func (r *Replica) saveEpochs(out *Out) { out.SaveEpochs, out.Epochs = true, r.lo
 
 // attrs puts what every line says before what this one says.
 func (r *Replica) attrs(more ...any) []any {
-	return append([]any{"partition", r.partition.String(), "epoch", r.st.LeaderEpoch}, more...)
+	return append([]any{"log", r.partition.String(), "epoch", r.st.LeaderEpoch}, more...)
 }
 
 // checkEpoch compares the leader epoch that a request names (-1: none) with the present one (rule 4, museum A03).
