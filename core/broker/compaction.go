@@ -1,32 +1,5 @@
 package broker
 
-import (
-	"encoding/binary"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
-)
-
-// coveredTag is the tagged field by which a leader tells a follower, in a partition of its answer to a Fetch, what every replica
-// has (Replica.Covered). It is far from those that Kafka gives out; brokers that do not know it pass over it.
-const coveredTag = 10_000
-
-func setCovered(r *kmsg.FetchResponseTopicPartition, covered int64) {
-	r.UnknownTags.Set(coveredTag, binary.BigEndian.AppendUint64(nil, uint64(covered)))
-}
-
-// coveredOf returns what a leader says, 0 if it does not.
-func coveredOf(r *kmsg.FetchResponseTopicPartition) (covered int64) {
-	if r.UnknownTags.Len() == 0 {
-		return 0
-	}
-	r.UnknownTags.Each(func(tag uint32, b []byte) {
-		if tag == coveredTag && len(b) == 8 {
-			covered = max(0, int64(binary.BigEndian.Uint64(b)))
-		}
-	})
-	return covered
-}
-
 // compactAll asks every log whose topic is compacted to do so, if it is time for it, and comes again after log.cleaner.backoff.ms.
 func (b *Broker) compactAll() {
 	b.compaction = b.timers.set(b.now.Add(b.settings.CleanerBackoff), b.compactAll)

@@ -192,8 +192,8 @@ func (b *Broker) takeFetched(asks []fetchAsk, resp *kmsg.FetchResponse, batches 
 			if at == len(asks) {
 				return true // not in the order asked
 			}
-			ans := replica.FetchAnswer{Code: r.ErrorCode, HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset}
-			ans.Covered = coveredOf(r)
+			ans := replica.FetchAnswer{Code: r.ErrorCode, HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset,
+				Covered: core.Tag(&r.UnknownTags, core.TagCovered)}
 			if next < len(batches) {
 				ans.Batches = batches[next]
 			}

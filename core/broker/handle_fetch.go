@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/replica"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -223,7 +224,7 @@ func (b *Broker) fetchResponsePartition(resp *kmsg.FetchResponse, p *fetchPart, 
 	r.Partition, r.ErrorCode = p.key.index, e.Code
 	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = e.HighWatermark, e.LastStable, e.LogStart
 	if e.Covered > 0 && e.part.config.Compact {
-		setCovered(&r, e.Covered)
+		core.SetTag(&r.UnknownTags, core.TagCovered, e.Covered)
 	}
 	if e.Diverging != nil {
 		r.DivergingEpoch.Epoch, r.DivergingEpoch.EndOffset = e.Diverging.Epoch, e.Diverging.Start

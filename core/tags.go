@@ -1,0 +1,34 @@
+package core
+
+import (
+	"encoding/binary"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Tagged fields (KIP-482) that Lockstep's brokers add to what they say to one another. They are far from those that Kafka gives out,
+// and who does not know them passes over them. Each is a big-endian int64.
+const (
+	// TagCovered, of a partition in an answer to a follower's Fetch: the offset below which every replica has had everything.
+	TagCovered uint32 = 10_000
+	// TagSpentLease, of an answer to a BrokerHeartbeat: nanoseconds of the lease that were over when the heartbeat was sent.
+	TagSpentLease uint32 = 10_001
+)
+
+// SetTag sets a tagged field.
+func SetTag(tags *kmsg.Tags, tag uint32, value int64) {
+	tags.Set(tag, binary.BigEndian.AppendUint64(nil, uint64(value)))
+}
+
+// Tag returns a tagged field; 0 if it is not there, cannot be read, or is negative, which none of them is.
+func Tag(tags *kmsg.Tags, tag uint32) (value int64) {
+	if tags.Len() == 0 {
+		return 0
+	}
+	tags.Each(func(t uint32, b []byte) {
+		if t == tag && len(b) == 8 {
+			value = max(0, int64(binary.BigEndian.Uint64(b)))
+		}
+	})
+	return value
+}
