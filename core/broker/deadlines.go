@@ -46,14 +46,10 @@ func (d *deadlines) next() core.Time {
 	return core.Never
 }
 
-// run ticks every partition that is due. A tick sets the next deadline, later than now.
+// run ticks every partition that is due. A tick sets the next deadline.
 func (d *deadlines) run(now core.Time, tick func(*partition)) {
-	for {
-		p, ok := d.tree.Min()
-		if !ok || p.due > now {
-			return
-		}
-		d.drop(p)
+	runDue(d.tree, func(p *partition) bool { return p.due <= now }, func(p *partition) {
+		p.due = core.Never
 		tick(p)
-	}
+	})
 }

@@ -217,14 +217,11 @@ func (b *Broker) renewLease(until core.Time) {
 	}
 }
 
-// knowsCluster says whether the image holds this life's registration, so all that was committed before it. Until then the image may
-// lack topics that are there, or hold nothing at all: a client that is told so drops what it subscribes to, or fails its records.
+// knowsCluster says whether the image has held this process's registration, so all that was committed before it. Until then the image
+// may lack topics that are there, or hold nothing at all: a client that is told so drops what it subscribes to, or fails its records.
 func (b *Broker) knowsCluster() bool {
 	m := &b.membership
-	if !m.current && m.epoch >= 0 {
-		self := b.image.Broker(b.cfg.NodeID)
-		m.current = self != nil && self.Epoch == m.epoch
-	}
+	m.current = m.current || b.knowsItself()
 	return m.current
 }
 

@@ -45,13 +45,30 @@ func (t *timers) cancel(x *timer) {
 
 // run fires what is due.
 func (t *timers) run(now core.Time) {
-	for {
-		x, ok := t.tree.Min()
-		if !ok || x.at > now {
+	runDue(t.tree, func(x *timer) bool { return x.at <= now }, func(x *timer) { x.fire() })
+}
+
+// runDue takes out what is due by now, the earliest first, and does it. What is due again after that is left to the next step: nothing
+// can go round in circles within one, where nobody would see it.
+func runDue[T any](tree *btree.BTreeG[T], due func(T) bool, do func(T)) {
+	if x, ok := tree.Min(); !ok || !due(x) {
+		return
+	}
+	n := 0
+	tree.Ascend(func(x T) bool {
+		if !due(x) {
+			return false
+		}
+		n++
+		return true
+	})
+	for ; n > 0; n-- {
+		x, ok := tree.Min()
+		if !ok || !due(x) { // the others were taken back
 			return
 		}
-		t.tree.DeleteMin()
-		x.fire()
+		tree.DeleteMin()
+		do(x)
 	}
 }
 

@@ -371,6 +371,8 @@ func TestDeleteRecords(t *testing.T) {
 	st.Replicas[1].Eligible = false
 	c[0].apply(st)
 	require.NotContains(t, c[0].deleted, Waiter(4), "too few are in sync: the one that is not, which has all that is committed, may be elected")
+	res, _ = ask(-1, 5)
+	require.Equal(t, codeNotEnoughReplicas, res.Code, "and what is asked for by then is refused")
 	cfg := c[0].r.cfg
 	cfg.MinInsync = 1
 	c[0].r.Configure(c[0].now, cfg, &c[0].out)

@@ -87,7 +87,8 @@ type deletion struct {
 }
 
 // DeleteRecords moves the log's start to offset, -1 being the high watermark. It is answered when the start has moved
-// on every live replica, and enough are in sync. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE (rule 19).
+// on every live replica. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE (rule 19). With too few replicas in sync it is
+// refused, as a write is: an eligible replica that has not deleted anything could be elected (KIP-966).
 func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out) (res Deleted, pending bool) {
 	code := r.checkServing(now, -1)
 	if code == codeNone && r.cfg.KeepRecords {
@@ -101,6 +102,9 @@ func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out)
 	}
 	if code == codeNone && (offset < 0 || offset > r.hw) {
 		code = codeOffsetOutOfRange
+	}
+	if code == codeNone && len(r.st.ISR) < r.minInsync() {
+		code = codeNotEnoughReplicas
 	}
 	if code != codeNone {
 		return Deleted{Waiter: w, Code: code, LowWatermark: -1}, false
@@ -117,8 +121,7 @@ func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out)
 }
 
 // lowWatermark is the least log start of all replicas that are live or in sync, -1 while one of them has not told. With fewer
-// in sync than min.insync.replicas it is -1 as well: then one that is not may be elected (KIP-966), and deletions, like writes, are
-// acknowledged only when they outlive that.
+// in sync than min.insync.replicas it is -1 as well: deletions that are under way are acknowledged only when they outlive an election.
 func (r *Replica) lowWatermark() int64 {
 	if len(r.st.ISR) < r.minInsync() {
 		return -1

@@ -19,6 +19,8 @@ type Replica struct {
 	role Role
 	st   PartitionState // LeaderEpoch -1 before the first
 	hw   int64          // high watermark: all that this replica knows to be committed
+	// covered: every replica has had all below, see Covered. It is of the present epoch: each leader finds out for itself.
+	covered int64
 
 	leading   // of the present epoch, if it leads
 	following // of the present epoch, if it follows
@@ -32,7 +34,6 @@ type Replica struct {
 type leading struct {
 	epochStart int64 // log end when it took the epoch (rule 2)
 	followers  []progress
-	covered    int64 // every replica has had all below: see Covered
 	change     change
 	committed  waiters // acks=all: for the high watermark
 	local      waiters // acks=1: for this replica's own log
@@ -124,6 +125,7 @@ func (r *Replica) takeEpoch(now core.Time, st PartitionState, out *Out) {
 	r.abandon(codeNotLeaderOrFollower, out)
 	r.leading = leading{committed: r.committed, local: r.local, deletes: r.deletes[:0]} // empty, with their memory
 	r.following = following{leaderHW: -1}
+	r.covered = 0
 	r.role = Idle
 	out.Readable, out.Written = true, true
 	switch {
@@ -147,7 +149,6 @@ func (r *Replica) lead(now core.Time, out *Out) {
 	}
 	r.role = Leader
 	r.epochStart = r.log.End()
-	r.covered = min(r.covered, r.epochStart)
 	// Rule 2, before any write; museum A19.
 	if r.log.Epochs().Add(epoch, r.epochStart) {
 		r.saveEpochs(out)
