@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	ports "lockstep/bench/process"
-
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,28 +24,11 @@ type cluster struct {
 
 // newCluster makes the brokers' directories and picks their ports.
 func newCluster(o options) (*cluster, error) {
-	c := &cluster{}
-	free, err := ports.FreePorts(2 * o.brokers)
+	procs, err := newProcesses(o, o.brokers)
 	if err != nil {
 		return nil, err
 	}
-	var voters, peers []string
-	for i := range o.brokers {
-		p, err := newProcess(o.binary, filepath.Join(o.dir, fmt.Sprint(i+1)), free[2*i])
-		if err != nil {
-			return nil, err
-		}
-		peer := fmt.Sprintf("127.0.0.1:%d", free[2*i+1])
-		c.procs, peers = append(c.procs, p), append(peers, peer)
-		voters = append(voters, fmt.Sprintf("%d@%s", i+1, peer))
-	}
-	for i, p := range c.procs {
-		p.args = []string{"broker", "--id", fmt.Sprint(i + 1), "--data", p.data(), "--listen", p.address, "--peer-listen", peers[i],
-			"--http", "", "--voters", strings.Join(voters, ",")}
-		if o.verbose {
-			p.args = append(p.args, "--verbose")
-		}
-	}
+	c := &cluster{procs: procs}
 	client, err := kgo.NewClient(clientOptions(c.seeds())...)
 	if err != nil {
 		return nil, err
@@ -56,11 +37,9 @@ func newCluster(o options) (*cluster, error) {
 	return c, nil
 }
 
-func (p *process) data() string { return filepath.Join(p.dir, "data") }
-
 func (c *cluster) seeds() (all []string) {
 	for _, p := range c.procs {
-		all = append(all, p.address)
+		all = append(all, p.Addr)
 	}
 	return all
 }
@@ -196,7 +175,7 @@ func (c *cluster) describe() string {
 // wipe deletes what a broker that is down holds of topics. Its vote and its copy of the metadata log stay: a voter
 // that forgot its vote could vote twice in one term (rule 11), so one must not return under its old id.
 func (c *cluster) wipe(n int) (logs int, err error) {
-	dirs, err := os.ReadDir(c.procs[n].data())
+	dirs, err := os.ReadDir(c.procs[n].Data)
 	if err != nil {
 		return 0, err
 	}
@@ -205,7 +184,7 @@ func (c *cluster) wipe(n int) (logs int, err error) {
 			continue
 		}
 		logs++
-		if err := os.RemoveAll(filepath.Join(c.procs[n].data(), d.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(c.procs[n].Data, d.Name())); err != nil {
 			return logs, err
 		}
 	}
@@ -216,7 +195,7 @@ func (c *cluster) wipe(n int) (logs int, err error) {
 func (c *cluster) compare() error {
 	var want map[string][]byte
 	for i, p := range c.procs {
-		have, err := logBytes(p.data())
+		have, err := logBytes(p.Data)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func (r *clusterRun) torment() (h *linearizability.History, err error) {
 	if err := r.c.startAll(); err != nil {
 		return nil, err
 	}
-	id, err := makeTopic(r.o, r.c.procs[0].address)
+	id, err := makeTopic(r.o, r.c.procs[0].Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (r *clusterRun) rounds() error {
 func (r *clusterRun) note(format string, args ...any) {
 	line := fmt.Sprintf("--- %s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 	for _, p := range r.c.procs {
-		p.log.WriteString(line)
+		p.logFile.WriteString(line)
 	}
 	if r.o.verbose {
 		fmt.Fprint(os.Stderr, line)

@@ -102,7 +102,7 @@ func (r *groupRun) torment() (h *linearizability.History, err error) {
 		return nil, err
 	}
 	for _, p := range r.c.procs {
-		p.args = append(p.args, "-o", "group.initial.rebalance.delay.ms=0",
+		p.Args = append(p.Args, "-o", "group.initial.rebalance.delay.ms=0",
 			"-o", fmt.Sprintf("group.consumer.session.timeout.ms=%d", groupSession.Milliseconds()),
 			"-o", fmt.Sprintf("group.consumer.heartbeat.interval.ms=%d", groupHeartbeat.Milliseconds()))
 	}
@@ -114,7 +114,7 @@ func (r *groupRun) torment() (h *linearizability.History, err error) {
 		return nil, err
 	}
 	defer r.log.Close()
-	id, err := makeTopic(r.o, r.c.procs[0].address)
+	id, err := makeTopic(r.o, r.c.procs[0].Addr)
 	if err != nil {
 		return nil, err
 	}

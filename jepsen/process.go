@@ -7,46 +7,56 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	servers "lockstep/bench/process"
 )
 
 // process is one broker: the binary with its data directory and its address.
 type process struct {
-	binary, dir string
-	address     string // where clients connect, the same in all its lives
-	args        []string
+	servers.Member // the same in all its lives
+	binary         string
 
-	cmd    *exec.Cmd
-	log    *os.File
-	exited chan error // closed after the life's end
-	starts int
+	cmd     *exec.Cmd
+	logFile *os.File
+	exited  chan error // closed after the life's end
+	starts  int
 }
 
 // readyPatience is how long a broker may take until it serves.
 const readyPatience = 30 * time.Second
 
-func newProcess(binary, dir string, port int) (*process, error) {
-	listen := fmt.Sprintf("127.0.0.1:%d", port)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+// newProcesses lays out n brokers that are one cluster.
+func newProcesses(o options, n int) (all []*process, err error) {
+	var flags []string
+	if o.verbose {
+		flags = append(flags, "--verbose")
 	}
-	log, err := os.Create(filepath.Join(dir, "broker.log"))
+	members, err := servers.Cluster(o.dir, n, flags...)
 	if err != nil {
 		return nil, err
 	}
-	return &process{binary: binary, dir: dir, address: listen, log: log,
-		args: []string{"broker", "--data", filepath.Join(dir, "data"), "--listen", listen, "--peer-listen", "127.0.0.1:0", "--http", ""}}, nil
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		log, err := os.Create(m.Log)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &process{Member: m, binary: o.binary, logFile: log})
+	}
+	return all, nil
 }
 
 // start starts a life and waits until it serves. It returns how long that took.
 func (p *process) start() (time.Duration, error) {
 	p.starts++
-	fmt.Fprintf(p.log, "--- start %d\n", p.starts)
-	cmd := exec.Command(p.binary, p.args...)
-	cmd.Stderr = p.log
+	fmt.Fprintf(p.logFile, "--- start %d\n", p.starts)
+	cmd := exec.Command(p.binary, p.Args...)
+	cmd.Stderr = p.logFile
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
@@ -74,7 +84,7 @@ func (p *process) watch(out io.Reader, ready chan<- struct{}) {
 	cmd, exited := p.cmd, p.exited
 	lines := bufio.NewScanner(out)
 	for told := false; lines.Scan(); {
-		fmt.Fprintln(p.log, lines.Text())
+		fmt.Fprintln(p.logFile, lines.Text())
 		if !told && strings.Contains(lines.Text(), "ready") {
 			told = true
 			close(ready)
@@ -127,7 +137,7 @@ func (p *process) pause(d time.Duration) {
 
 // lastWords is the end of the log.
 func (p *process) lastWords() string {
-	text, err := os.ReadFile(p.log.Name())
+	text, err := os.ReadFile(p.logFile.Name())
 	if err != nil || len(text) == 0 {
 		return ""
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	ports "lockstep/bench/process"
 	"lockstep/linearizability"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -151,25 +150,22 @@ func (s *summary) count(h *linearizability.History) {
 func torment(o options) (h *linearizability.History, s summary, err error) {
 	began := time.Now()
 	s.faults = map[string]int{}
-	free, err := ports.FreePorts(1)
+	procs, err := newProcesses(o, 1)
 	if err != nil {
 		return nil, s, err
 	}
-	p, err := newProcess(o.binary, o.dir, free[0])
-	if err != nil {
-		return nil, s, err
-	}
+	p := procs[0]
 	defer p.kill()
 	took, err := p.start()
 	if err != nil {
 		return nil, s, err
 	}
 	s.ready = append(s.ready, took)
-	id, err := makeTopic(o, p.address)
+	id, err := makeTopic(o, p.Addr)
 	if err != nil {
 		return nil, s, err
 	}
-	l := &load{r: newRecorder(topic), o: o, seeds: []string{p.address}, id: id}
+	l := &load{r: newRecorder(topic), o: o, seeds: []string{p.Addr}, id: id}
 	if err := l.start(); err != nil {
 		return nil, s, err
 	}

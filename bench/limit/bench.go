@@ -64,9 +64,6 @@ func (b *bench) topic(sync bool) (name string, drop func(), err error) {
 	}, err
 }
 
-// window keeps some megabytes in flight, whatever the size of a request.
-func window(size int) int { return min(64, max(4, 4<<20/size)) }
-
 func (b *bench) produce(size int) (result, error) {
 	batch, _, err := load.Batch(size, 1)
 	if err != nil {
@@ -74,19 +71,19 @@ func (b *bench) produce(size int) (result, error) {
 	}
 	n := b.bytes / len(batch)
 	frame := load.ProduceFrame("limit-x", 0, 1, batch)
-	limit := func() (measure, error) {
+	limit := func() (process.Measure, error) {
 		at := bytes.Index(frame, batch) - 4
-		return timed(b.produceLimit, func() error {
+		return process.Timed(func() error {
 			return b.plain(b.produceLimit, n, size, prefixed(uint32(at), uint32(len(batch))), frame)
-		})
+		}, b.produceLimit)
 	}
-	broker := func() (measure, error) { return b.produceTo(n, size, batch, false) }
+	broker := func() (process.Measure, error) { return b.produceTo(n, size, batch, false) }
 	return b.compare("produce", size, limit, broker)
 }
 
 // plain sends n frames to a plain program, after the one that says how.
 func (b *bench) plain(p *process.Process, n, size int, hello, frame []byte) error {
-	run := load.Run{Addr: p.Addr, Requests: n, Window: window(size), Check: func([]byte, int) error { return nil }}
+	run := load.Run{Addr: p.Addr, Requests: n, Window: load.Window(size), Check: func([]byte, int) error { return nil }}
 	run.Frame = func(i int) []byte {
 		if i == 0 {
 			return append(hello[:len(hello):len(hello)], frame...)
@@ -97,19 +94,19 @@ func (b *bench) plain(p *process.Process, n, size int, hello, frame []byte) erro
 	return err
 }
 
-func (b *bench) produceTo(n, size int, batch []byte, sync bool) (m measure, err error) {
+func (b *bench) produceTo(n, size int, batch []byte, sync bool) (m process.Measure, err error) {
 	topic, drop, err := b.topic(sync)
 	if err != nil {
 		return m, err
 	}
 	defer drop()
 	frame := load.ProduceFrame(topic, 0, -1, batch)
-	run := load.Run{Addr: b.broker.Addr, Requests: n, Window: window(size), Check: load.CheckProduced,
+	run := load.Run{Addr: b.broker.Addr, Requests: n, Window: load.Window(size), Check: load.CheckProduced,
 		Frame: func(int) []byte { return frame }}
-	return timed(b.broker, func() error {
+	return process.Timed(func() error {
 		_, err := run.Do()
 		return err
-	})
+	}, b.broker)
 }
 
 func (b *bench) produceSync(size int) (result, error) {
@@ -121,10 +118,10 @@ func (b *bench) produceSync(size int) (result, error) {
 	defer func() { b.bytes = whole }()
 	b.bytes = min(whole, 4000*len(batch)) // a sync costs the same however little it covers
 	n := b.bytes / len(batch)
-	limit := func() (measure, error) {
-		return timed(nil, func() error { return syncLoop(b.path("sync.limit"), batch, n) })
+	limit := func() (process.Measure, error) {
+		return process.Timed(func() error { return syncLoop(b.path("sync.limit"), batch, n) })
 	}
-	broker := func() (measure, error) { return b.produceTo(n, size, batch, true) }
+	broker := func() (process.Measure, error) { return b.produceTo(n, size, batch, true) }
 	return b.compare("produce, sync", size, limit, broker)
 }
 
@@ -141,7 +138,7 @@ func (b *bench) fetch(size int) (result, error) {
 	}
 	defer drop()
 	produce := load.ProduceFrame(topic, 0, 1, batch)
-	fill := load.Run{Addr: b.broker.Addr, Requests: n, Window: window(size), Check: load.CheckProduced, Frame: func(int) []byte { return produce }}
+	fill := load.Run{Addr: b.broker.Addr, Requests: n, Window: load.Window(size), Check: load.CheckProduced, Frame: func(int) []byte { return produce }}
 	if _, err := fill.Do(); err != nil {
 		return result{}, fmt.Errorf("fill: %w", err)
 	}
@@ -152,25 +149,25 @@ func (b *bench) fetch(size int) (result, error) {
 	for i := range frames {
 		frames[i] = load.FetchFrame(topic, 0, int64(i*records), int32(len(batch)))
 	}
-	limit := func() (measure, error) {
-		return timed(b.fetchLimit, func() error {
+	limit := func() (process.Measure, error) {
+		return process.Timed(func() error {
 			return b.plain(b.fetchLimit, n, size, prefixed(0, uint32(len(batch))), frames[0])
-		})
+		}, b.fetchLimit)
 	}
-	broker := func() (measure, error) { return b.fetchFrom(frames, size, len(batch)) }
+	broker := func() (process.Measure, error) { return b.fetchFrom(frames, size, len(batch)) }
 	return b.compare("fetch", size, limit, broker)
 }
 
-func (b *bench) fetchFrom(frames [][]byte, size, batch int) (measure, error) {
-	run := load.Run{Addr: b.broker.Addr, Requests: len(frames), Window: window(size), Frame: func(i int) []byte { return frames[i] }}
+func (b *bench) fetchFrom(frames [][]byte, size, batch int) (process.Measure, error) {
+	run := load.Run{Addr: b.broker.Addr, Requests: len(frames), Window: load.Window(size), Frame: func(i int) []byte { return frames[i] }}
 	run.Check = func(_ []byte, n int) error {
 		if n < batch || n > batch+512 {
 			return fmt.Errorf("answer of %d bytes in place of one batch of %d", n, batch)
 		}
 		return nil
 	}
-	return timed(b.broker, func() error {
+	return process.Timed(func() error {
 		_, err := run.Do()
 		return err
-	})
+	}, b.broker)
 }

@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"lockstep/bench/process"
 )
@@ -75,40 +73,12 @@ func run(dir string, bytes, rounds int) error {
 	return nil
 }
 
-// measure is one side of one round.
-type measure struct {
-	wall, cpu time.Duration
-}
-
-// timed runs do and measures it, with the CPU time of p if there is one.
-func timed(p *process.Process, do func() error) (m measure, err error) {
-	before := time.Duration(0)
-	if p != nil {
-		if before, err = p.CPU(); err != nil {
-			return m, err
-		}
-	}
-	begin := time.Now()
-	if err := do(); err != nil {
-		return m, err
-	}
-	m.wall = time.Since(begin)
-	if p != nil {
-		after, err := p.CPU()
-		if err != nil {
-			return m, err
-		}
-		m.cpu = after - before
-	}
-	return m, nil
-}
-
 // result is what the rounds of one comparison come to.
 type result struct{ ratio, cpuRatio float64 }
 
 // compare alternates the two sides and prints and returns the medians.
-func (b *bench) compare(what string, size int, limit, broker func() (measure, error)) (result, error) {
-	var limits, brokers []measure
+func (b *bench) compare(what string, size int, limit, broker func() (process.Measure, error)) (result, error) {
+	var limits, brokers []process.Measure
 	for i := range b.rounds + 1 { // the first warms up
 		l, err := limit()
 		if err != nil {
@@ -123,33 +93,14 @@ func (b *bench) compare(what string, size int, limit, broker func() (measure, er
 		}
 	}
 	var r result
-	r.ratio = median(b.rounds, func(i int) float64 { return limits[i].wall.Seconds() / brokers[i].wall.Seconds() })
-	r.cpuRatio = median(b.rounds, func(i int) float64 { return brokers[i].cpu.Seconds() / max(limits[i].cpu.Seconds(), 0.01) })
-	rate := func(of []measure) float64 {
-		return median(b.rounds, func(i int) float64 { return float64(b.bytes) / 1e6 / of[i].wall.Seconds() })
-	}
-	cpu := func(of []measure) float64 {
-		return median(b.rounds, func(i int) float64 { return of[i].cpu.Seconds() / float64(b.bytes) * 1e9 })
-	}
-	fmt.Printf("%-14s %9d %12.0f %12.0f %8.2f", what, size, rate(limits), rate(brokers), r.ratio)
-	if limits[0].cpu == 0 { // the loop of write and sync runs in this process, whose CPU time is not its own
-		fmt.Printf(" %14s %15.2f %8s\n", "-", cpu(brokers), "-")
+	r.ratio, r.cpuRatio = process.Ratios(limits, brokers)
+	fmt.Printf("%-14s %9d %12.0f %12.0f %8.2f", what, size, process.Rate(b.bytes, limits), process.Rate(b.bytes, brokers), r.ratio)
+	if limits[0].CPU == 0 { // the loop of write and sync runs in this process, whose CPU time is not its own
+		fmt.Printf(" %14s %15.2f %8s\n", "-", process.CPUPerGB(b.bytes, brokers), "-")
 	} else {
-		fmt.Printf(" %14.2f %15.2f %8.2f\n", cpu(limits), cpu(brokers), r.cpuRatio)
+		fmt.Printf(" %14.2f %15.2f %8.2f\n", process.CPUPerGB(b.bytes, limits), process.CPUPerGB(b.bytes, brokers), r.cpuRatio)
 	}
 	return r, nil
-}
-
-func median(n int, of func(i int) float64) float64 {
-	v := make([]float64, n)
-	for i := range v {
-		v[i] = of(i)
-	}
-	slices.Sort(v)
-	if n%2 == 1 {
-		return v[n/2]
-	}
-	return (v[n/2-1] + v[n/2]) / 2
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }

@@ -78,6 +78,13 @@ type Run struct {
 // CheckBytes is how much of an answer Check sees.
 const CheckBytes = 4096
 
+// Window keeps some megabytes in flight, whatever the size of a request.
+func Window(size int) int { return min(64, max(4, 4<<20/size)) }
+
+// patience is how long an answer, or room for a request, may be waited for: a server that never answers is an error, not a benchmark
+// that never ends.
+const patience = time.Minute
+
 // Do runs it and returns the bytes received.
 func (r *Run) Do() (received int64, err error) {
 	conn, err := net.Dial("tcp", r.Addr)
@@ -88,11 +95,11 @@ func (r *Run) Do() (received int64, err error) {
 	slots := make(chan struct{}, r.Window)
 	sent := make(chan error, 1)
 	stop := make(chan struct{})
-	defer close(stop)
 	go func() { sent <- r.send(conn, slots, stop) }()
 	received, err = r.receive(conn, slots)
+	close(stop)
 	if err != nil {
-		conn.Close() // so that the sender ends, too
+		conn.Close() // so that the sender ends, too, wherever it waits
 		return received, errors.Join(err, ignoreClosed(<-sent))
 	}
 	return received, <-sent
@@ -112,6 +119,7 @@ func (r *Run) send(conn net.Conn, slots chan<- struct{}, stop <-chan struct{}) e
 		case <-stop:
 			return nil
 		}
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
 		if _, err := conn.Write(r.Frame(i)); err != nil {
 			return fmt.Errorf("send request %d: %w", i, err)
 		}
@@ -124,6 +132,7 @@ func (r *Run) receive(conn net.Conn, slots <-chan struct{}) (total int64, err er
 	head := make([]byte, CheckBytes)
 	var size [4]byte
 	for i := range r.Requests {
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		if _, err := io.ReadFull(in, size[:]); err != nil {
 			return total, fmt.Errorf("answer %d: %w", i, err)
 		}

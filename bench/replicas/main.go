@@ -31,7 +31,7 @@ func main() {
 	mb := flag.Int("mb", 256, "megabytes that each side takes in each round")
 	rounds := flag.Int("rounds", 3, "rounds, of which the median counts")
 	partitions := flag.Int("partitions", 6, "partitions of the topic, each written to over a connection of its own")
-	dir := flag.String("dir", "", "where to put files (default: a temporary directory, removed at the end)")
+	dir := flag.String("dir", "", "where to put files, which are removed at the end (default: the directory for temporary files)")
 	flag.Parse()
 	if err := run(*dir, *mb<<20, *rounds, *partitions); err != nil {
 		fmt.Fprintln(os.Stderr, "replicas:", err)
@@ -40,14 +40,10 @@ func main() {
 }
 
 func run(dir string, bytes, rounds, partitions int) (err error) {
-	if dir == "" {
-		tmp, err := os.MkdirTemp("", "lockstep-replicas-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(tmp)
-		dir = tmp
+	if dir, err = os.MkdirTemp(dir, "lockstep-replicas-"); err != nil {
+		return err
 	}
+	defer os.RemoveAll(dir)
 	binary, err := process.Build(dir)
 	if err != nil {
 		return err
@@ -91,7 +87,7 @@ func start(binary, dir string, n int) (s *side, err error) {
 	if s.brokers, err = process.LaunchAll(binary, members); err != nil {
 		return s, err
 	}
-	s.client, err = kgo.NewClient(kgo.SeedBrokers(members[0].Addr))
+	s.client, err = kgo.NewClient(kgo.SeedBrokers(members[0].Addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	return s, err
 }
 
@@ -106,16 +102,13 @@ func (s *side) close() {
 	}
 }
 
-// measure is one side of one round.
-type measure struct{ wall, cpu time.Duration }
-
 // compare alternates the two sides and prints the medians.
 func compare(sides []*side, size, partitions, bytes, rounds int) error {
 	batch, _, err := load.Batch(size, 1)
 	if err != nil {
 		return err
 	}
-	got := make([][]measure, len(sides))
+	got := make([][]process.Measure, len(sides))
 	for i := range rounds + 1 { // the first warms up
 		for j, s := range sides {
 			m, err := s.produce(batch, partitions, bytes)
@@ -128,20 +121,14 @@ func compare(sides []*side, size, partitions, bytes, rounds int) error {
 		}
 	}
 	one, three := got[0], got[1]
-	rate := func(of []measure) float64 {
-		return median(rounds, func(i int) float64 { return float64(bytes) / 1e6 / of[i].wall.Seconds() })
-	}
-	cpu := func(of []measure) float64 {
-		return median(rounds, func(i int) float64 { return of[i].cpu.Seconds() / float64(bytes) * 1e9 })
-	}
-	fmt.Printf("%-9d %10d %12.0f %12.0f %7.2f %14.2f %14.2f %7.2f\n", size, partitions, rate(one), rate(three),
-		median(rounds, func(i int) float64 { return one[i].wall.Seconds() / three[i].wall.Seconds() }), cpu(one), cpu(three),
-		median(rounds, func(i int) float64 { return three[i].cpu.Seconds() / max(one[i].cpu.Seconds(), 0.01) }))
+	speed, cpu := process.Ratios(one, three)
+	fmt.Printf("%-9d %10d %12.0f %12.0f %7.2f %14.2f %14.2f %7.2f\n", size, partitions, process.Rate(bytes, one), process.Rate(bytes, three), speed,
+		process.CPUPerGB(bytes, one), process.CPUPerGB(bytes, three), cpu)
 	return nil
 }
 
 // produce writes about so many bytes into a fresh topic, to each partition at its leader over a connection of its own.
-func (s *side) produce(batch []byte, partitions, bytes int) (m measure, err error) {
+func (s *side) produce(batch []byte, partitions, bytes int) (m process.Measure, err error) {
 	s.topics++
 	name := fmt.Sprintf("replicas-%d", s.topics)
 	leaders, err := s.create(name, partitions)
@@ -149,37 +136,20 @@ func (s *side) produce(batch []byte, partitions, bytes int) (m measure, err erro
 		return m, err
 	}
 	defer func() { err = errors.Join(err, s.drop(name)) }()
-	before, err := s.cpu()
-	if err != nil {
-		return m, err
-	}
-	begin := time.Now()
-	errs := make([]error, partitions)
-	var all sync.WaitGroup
-	for p, addr := range leaders {
-		all.Go(func() {
-			frame := load.ProduceFrame(name, int32(p), -1, batch)
-			run := load.Run{Addr: addr, Requests: max(1, bytes/len(batch)/partitions), Window: min(64, max(4, 4<<20/len(batch))),
-				Check: load.CheckProduced, Frame: func(int) []byte { return frame }}
-			_, errs[p] = run.Do()
-		})
-	}
-	all.Wait()
-	m.wall = time.Since(begin)
-	after, err := s.cpu()
-	m.cpu = after - before
-	return m, errors.Join(append(errs, err)...)
-}
-
-func (s *side) cpu() (sum time.Duration, err error) {
-	for _, p := range s.brokers {
-		used, err := p.CPU()
-		if err != nil {
-			return 0, err
+	return process.Timed(func() error {
+		errs := make([]error, partitions)
+		var all sync.WaitGroup
+		for p, addr := range leaders {
+			all.Go(func() {
+				frame := load.ProduceFrame(name, int32(p), -1, batch)
+				run := load.Run{Addr: addr, Requests: max(1, bytes/len(batch)/partitions), Window: load.Window(len(batch)),
+					Check: load.CheckProduced, Frame: func(int) []byte { return frame }}
+				_, errs[p] = run.Do()
+			})
 		}
-		sum += used
-	}
-	return sum, nil
+		all.Wait()
+		return errors.Join(errs...)
+	}, s.brokers...)
 }
 
 // create makes a topic with a replica on each broker, waits until all are in sync, and returns the addresses of the leaders.
@@ -191,15 +161,21 @@ func (s *side) create(name string, partitions int) (leaders []string, err error)
 	if _, err := a.CreateTopic(ctx, int32(partitions), int16(len(s.brokers)), map[string]*string{"min.insync.replicas": &minimum}, name); err != nil {
 		return nil, err
 	}
-	for ctx.Err() == nil {
-		if leaders, err = s.leaders(ctx, a, name); len(leaders) == partitions || err != nil {
-			return leaders, err
+	for p := range partitions { // a client that tries again knows when a leader has begun to lead
+		r := s.client.ProduceSync(ctx, &kgo.Record{Topic: name, Partition: int32(p), Value: []byte("first")})
+		if err := r.FirstErr(); err != nil {
+			return nil, err
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("topic %s is not in sync everywhere", name)
+	for len(leaders) < partitions {
+		if leaders, err = s.leaders(ctx, a, name); err != nil {
+			return nil, fmt.Errorf("topic %s is not in sync everywhere: %w", name, err)
+		}
+	}
+	return leaders, nil
 }
 
+// leaders returns the addresses of the leaders of partitions that are in sync everywhere.
 func (s *side) leaders(ctx context.Context, a *kadm.Client, name string) (addrs []string, err error) {
 	m, err := a.Metadata(ctx, name)
 	if err != nil {
@@ -222,16 +198,4 @@ func (s *side) drop(name string) error {
 	defer cancel()
 	_, err := kadm.NewClient(s.client).DeleteTopics(ctx, name)
 	return err
-}
-
-func median(n int, of func(i int) float64) float64 {
-	v := make([]float64, n)
-	for i := range v {
-		v[i] = of(i)
-	}
-	slices.Sort(v)
-	if n%2 == 1 {
-		return v[n/2]
-	}
-	return (v[n/2-1] + v[n/2]) / 2
 }
