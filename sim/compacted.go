@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -126,7 +128,7 @@ func (c *compacted) note(at passAt) {
 	if i < len(c.begun) && c.begun[i].limit == at.limit {
 		i++
 	}
-	c.begun = append(c.begun[:from], append([]passAt{at}, c.begun[i:]...)...)
+	c.begun = slices.Replace(c.begun, from, i, at)
 }
 
 // outlived says that by a wall clock a tombstone is past its delete horizon: that is set by the first run that reaches it, of any
@@ -262,7 +264,7 @@ func (o *oracle) compare(t *truth, found []stored) []stored {
 				kept = was.kept
 			}
 			left = append(left, found[n])
-			if n++; sameKept(kept, was.kept) {
+			if n++; slices.Equal(kept, was.kept) {
 				continue
 			}
 		case was.next <= t.start:
@@ -279,18 +281,6 @@ func (o *oracle) compare(t *truth, found []stored) []stored {
 	}
 	o.staysDeleted(t, left, buried)
 	return left
-}
-
-func sameKept(a, b []bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // gone looks at the records that a batch has lost.
@@ -393,7 +383,7 @@ func (o *oracle) keepsProducers(h *host, t *truth, was, left []stored) {
 			n--
 		}
 		id := b.sender.id
-		if _, known := sort.Find(len(t.pass.Producers), func(i int) int { return compareInts(id, t.pass.Producers[i]) }); id < 0 || !known {
+		if _, known := sort.Find(len(t.pass.Producers), func(i int) int { return cmp.Compare(id, t.pass.Producers[i]) }); id < 0 || !known {
 			continue
 		}
 		if last[id]++; last[id] > window || b.next <= t.start {
@@ -404,16 +394,6 @@ func (o *oracle) keepsProducers(h *host, t *truth, was, left []stored) {
 				last[id]-1, id)
 		}
 	}
-}
-
-func compareInts(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // readLog reads the batches in a log's files, as far as they are the log's. It reports false where the files are between two states.

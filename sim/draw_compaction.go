@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,16 +12,13 @@ import (
 // drawCompaction makes topics of some worlds compacted ones, and lets brokers compact often. It has a stream of its own and changes
 // nothing in the other worlds, but that groups' offsets are compacted in most.
 func drawCompaction(p *Plan, c seed.Stream) {
-	groups := false
-	for i := range p.Clients {
-		groups = groups || p.Clients[i].Member != nil
-	}
+	groups := slices.ContainsFunc(p.Clients, func(c ClientPlan) bool { return c.Member != nil })
 	topics := c.Chance(350)
 	p.Cleaner.Offsets = groups && c.Chance(850)
 	if !topics && !p.Cleaner.Offsets {
 		return
 	}
-	drawCleaner(p, &c)
+	drawCleaner(p, groups, &c)
 	if topics {
 		some := c.Intn(len(p.Topics)) // at least this one
 		for i := range p.Topics {
@@ -54,17 +52,13 @@ func drawCuts(p *Plan, c *seed.Stream) {
 }
 
 // drawCleaner draws the settings of all brokers.
-func drawCleaner(p *Plan, c *seed.Stream) {
+func drawCleaner(p *Plan, groups bool, c *seed.Stream) {
 	all := func(name, value string) {
 		for i := range p.Brokers {
 			p.Brokers[i].Settings = append(p.Brokers[i].Settings, Setting{name, value})
 		}
 	}
 	number := func(name string, n int64) { all(name, strconv.FormatInt(n, 10)) }
-	groups := false
-	for i := range p.Clients {
-		groups = groups || p.Clients[i].Member != nil
-	}
 	all("log.cleaner.enable", strconv.FormatBool(!groups || p.Cleaner.Offsets))
 	number("log.cleaner.backoff.ms", c.Skewed(20, 3000))
 	p.Cleaner.Threads = 1 + c.Intn(3)
