@@ -63,7 +63,6 @@ type Controller struct {
 	call      call      // the call that is under way
 	proposing *batch    // the batch that the caller is appending
 	heard     core.Time // when its majority last followed it, at the least
-	authority core.Time // until when it speaks as the controller
 	lives     []life    // what is known of each registered broker's health, by id
 	closed    []closure // connections that closed lately
 	grace     core.Time // nobody is fenced before
@@ -112,12 +111,10 @@ func (c *Controller) Active() bool { return c.active }
 // HearsMajority says when, at the latest, no other controller had been elected, as the quorum's leader knows from the answers of
 // its majority; core.Never in a quorum of one. Leases are counted from that instant. AuthoritySlack beyond it none is granted,
 // nobody is fenced, and no request is refused with authority: the answer is NOT_CONTROLLER.
-func (c *Controller) HearsMajority(heard core.Time) {
-	c.heard, c.authority = heard, core.Never
-	if heard != core.Never {
-		c.authority = heard.Add(AuthoritySlack)
-	}
-}
+func (c *Controller) HearsMajority(heard core.Time) { c.heard = heard }
+
+// authority is until when it speaks as the controller.
+func (c *Controller) authority() core.Time { return c.heard.Add(AuthoritySlack) }
 
 // Lead makes the controller active. The caller leads the metadata quorum, an
 // entry of its own term is committed, and everything up to there is applied:
@@ -310,7 +307,7 @@ func (c *Controller) propose(w *waiting) {
 // given only while no other controller can exist: a deposed one must not
 // refuse with authority (museum A31).
 func (c *Controller) answer(w waiting) {
-	if !w.decided && c.call.now > c.authority {
+	if !w.decided && c.call.now > c.authority() {
 		w.resp = ErrorResponse(w.req, codeNotController)
 	}
 	c.call.out.Answers = append(c.call.out.Answers, Answer{w.token, w.resp})

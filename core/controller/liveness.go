@@ -136,7 +136,7 @@ func (c *Controller) nextFencing() core.Time {
 // fenceSilent fences the brokers whose time has come. A controller that does not hear its own majority leaves
 // it be: it may be the one who is cut off.
 func (c *Controller) fenceSilent() {
-	if c.call.now > c.authority {
+	if c.call.now > c.authority() {
 		c.grace = max(c.grace, c.call.now.Add(c.broker.HeartbeatInterval)) // look again then
 		return
 	}
