@@ -146,6 +146,9 @@ func (o *oracle) observe(h *host) {
 
 // changed looks at partitions whose state a committed record has changed: whoever is in sync holds all that is committed (rule 7).
 func (o *oracle) changed() {
+	for _, s := range o.w.sways {
+		s.changed(o.image)
+	}
 	for p := range o.image.AllPartitions() {
 		of := o.partitions[p.Partition]
 		if of == nil || of.epoch == p.Epoch {

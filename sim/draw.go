@@ -18,6 +18,7 @@ const MaxBrokers = 7
 func DrawFor(s uint64, brokers int) *Plan {
 	p := drawPlain(s, brokers)
 	drawCompaction(p, seed.New(s, seed.Label("compaction")))
+	drawSeeSaws(p, seed.New(s, seed.Label("see-saws")))
 	return p
 }
 

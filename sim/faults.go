@@ -186,6 +186,9 @@ func (w *world) healAll() {
 	w.net.slow = 0
 	clear(w.net.clogs)
 	w.net.clearWalls()
+	for len(w.sways) > 0 {
+		w.sways[0].end()
+	}
 	for _, h := range w.hosts {
 		h.disk.ClearRules()
 		h.disk.SetCapacity(0)

@@ -28,12 +28,8 @@ func (m *misfortune) whom() *host {
 			return led[chance.Intn(len(led))]
 		}
 	case TheController:
-		for _, h := range w.hosts {
-			if h.core != nil {
-				if q, ok := h.core.Quorum(); ok && q.Leads {
-					return h
-				}
-			}
+		if h := w.controller(); h != nil {
+			return h
 		}
 	default:
 		return w.hosts[f.Broker%len(w.hosts)]
@@ -127,6 +123,8 @@ func (m *misfortune) strikeCluster(h *host, chance *seed.Stream) bool {
 		m.again()
 	case Deaf:
 		h.deaf = max(h.deaf, until)
+	case SeeSaw:
+		return m.seeSaw(chance)
 	case Hold:
 		return m.hold(h, chance, until)
 	case PeerReset:

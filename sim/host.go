@@ -38,9 +38,11 @@ type host struct {
 	lives      uint64
 	paused     Time // the process does not run before
 	wallOff    int64
-	blackedOut bool // its machine has lost power
-	deaf       Time // nothing of the metadata log arrives until then
+	blackedOut bool    // its machine has lost power
+	deaf       Time    // nothing of the metadata log arrives until then
+	sways      *seeSaw // a fault that keeps elections from it
 	reign      reign
+	hearing    hearing
 	origin     Time // of this life's monotonic clock
 	restart    *event
 
@@ -317,6 +319,7 @@ func (h *host) step(in broker.Input) {
 	h.out.Reset()
 	h.core.Step(h.clock(), in, &h.out)
 	h.w.oracle.observe(h)
+	h.views(in)
 	life := h.life
 	for _, e := range h.out.List {
 		h.carry(e)

@@ -89,6 +89,7 @@ type peerWire struct {
 
 type peerCall struct {
 	token        broker.Token
+	sent         Time
 	key, version int16
 	correlation  int32
 }
@@ -152,7 +153,7 @@ func (x *peerWire) write(c broker.Call) {
 	x.next++
 	w := x.h.w
 	frame := kafka.AppendRequest(w.takeBuf(), x.next, peerClientID+itoa(int(x.h.nodeID())), c.Msg)
-	x.sent = append(x.sent, peerCall{c.Token, c.Msg.Key(), c.Msg.GetVersion(), x.next})
+	x.sent = append(x.sent, peerCall{c.Token, w.now, c.Msg.Key(), c.Msg.GetVersion(), x.next})
 	x.conn.send(dialer, frame)
 	x.watch(peerTimeout)
 }
@@ -267,5 +268,9 @@ func (x *peerWire) answer(frame []byte) {
 	if a.Err != nil {
 		a.Msg, a.Batches = nil, nil
 	}
+	if h.sways != nil && h.sways.keeps(x, a) {
+		a.Msg, a.Batches, a.Err = nil, nil, errPeerSilent
+	}
 	h.step(a)
+	h.hears(x, s.sent, a.Msg)
 }

@@ -194,6 +194,7 @@ const (
 	PeerReset                        // connections of a broker to others break
 	BackToBack                       // a leader is killed, and so is its successor, and again
 	Deaf                             // a broker learns nothing new of the metadata, while all else reaches it
+	SeeSaw                           // a partition's leadership goes to and fro behind the back of a follower
 	MemberDeath                      // a member of a group dies without a word; For: until it is started again
 	MemberLost                       // a member dies as soon as it has joined, and is not started again
 	MemberPause                      // a member does not run for a while
@@ -227,7 +228,7 @@ var momentNames = [numMoments]string{"", "an acknowledgement", "an election", "a
 
 var faultNames = [numFaultKinds]string{"kill", "power-loss", "clean-stop", "pause", "disk-rule", "disk-full",
 	"bit-rot", "reset", "clog", "slow-net", "wall-jump", "blackout", "rolling-restart", "split", "one-way", "link", "swizzle",
-	"hold", "peer-reset", "back-to-back", "deaf", "member-death", "member-lost", "member-pause", "member-leave",
+	"hold", "peer-reset", "back-to-back", "deaf", "see-saw", "member-death", "member-lost", "member-pause", "member-leave",
 	"member-subscribe", "member-twin"}
 
 // String returns the kind's name.

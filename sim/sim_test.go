@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,21 @@ func TestEveryFaultHappens(t *testing.T) {
 		require.Positive(t, f.Planned, f.Name)
 		require.Positive(t, f.Happened, "%s never happens", f.Name)
 		require.Positive(t, f.Mattered, "%s never matters", f.Name)
+	}
+}
+
+// TestSeeSaw: in some of the worlds that know the fault a follower is two elections behind, and hears of one.
+func TestSeeSaw(t *testing.T) {
+	apart := int64(0)
+	for s := uint64(1); apart == 0; s++ {
+		p := Draw(s)
+		if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == SeeSaw }) {
+			continue
+		}
+		r := RunPlan(p, Options{})
+		require.Nil(t, r.Failure, "seed %d", s)
+		apart = r.Stats.fault(SeeSaw.String()).Mattered
+		require.Less(t, s, uint64(2000))
 	}
 }
 

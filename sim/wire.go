@@ -33,6 +33,7 @@ type answer struct {
 	resp   broker.Respond
 	done   bool
 	blocks bool
+	refuse string // why it may not grant what is a pre-vote
 }
 
 const maxRequest = 100 << 20 // socket.request.max.bytes
@@ -163,6 +164,7 @@ func (hc *hostConn) request(frame []byte) {
 		return
 	}
 	h.w.stats.Requests++
+	hc.answers[len(hc.answers)-1].refuse = h.mustRefuse(r.Msg)
 	if hc.from > 0 && broker.LaneOf(r.Msg) == broker.MetadataLane {
 		h.reign.heard[hc.from-1] = h.w.now
 	}
@@ -182,6 +184,9 @@ func (h *host) respond(r *broker.Respond) {
 		return
 	}
 	hc.answers[i].resp, hc.answers[i].done = *r, true
+	if why := hc.answers[i].refuse; why != "" {
+		h.w.oracle.refuses(h, r.Msg, why)
+	}
 	if !hc.peer && r.Msg != nil {
 		h.w.oracle.answering(h, r.Msg)
 	}

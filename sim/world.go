@@ -39,7 +39,8 @@ type world struct {
 	rots          bool          // or change bytes
 	drifts        bool          // clocks go apart by more than the lease allows
 	waiting       []*misfortune // for a moment
-	paceFrom      Time          // paceEvents are counted from here on
+	sways         []*seeSaw
+	paceFrom      Time // paceEvents are counted from here on
 	paceEvents    int
 	groups        []*groupTruth
 	drained       Time    // when draining began

@@ -96,7 +96,8 @@ func (b *Broker) onMetadataOpened(in LogOpened) {
 		ElectionMin: b.settings.ElectionTimeout,
 		ElectionMax: 2 * b.settings.ElectionTimeout,
 		FetchWait:   b.settings.QuorumFetchWait,
-		Rand:        b.cfg.Rand,
+		FetchBytes:  b.settings.QuorumFetchBytes, SnapshotBytes: b.settings.QuorumPieceBytes,
+		Rand: b.cfg.Rand,
 	}, hard, b.boot.Snapshot, in.State)
 	b.loadMetadata(in.State.End)
 }

@@ -64,6 +64,8 @@ type BrokerConfig struct {
 	SessionTimeout    time.Duration // broker.session.timeout.ms
 	ElectionTimeout   time.Duration // controller.quorum.election.timeout.ms; up to twice as long at random
 	QuorumFetchWait   time.Duration // controller.quorum.fetch.wait.max.ms: Lockstep's own
+	QuorumFetchBytes  int32         // controller.quorum.fetch.max.bytes (KIP-1219)
+	QuorumPieceBytes  int32         // controller.quorum.fetch.snapshot.max.bytes (KIP-1219)
 
 	ReplicaLagTimeMax     time.Duration // replica.lag.time.max.ms
 	ReplicaFetchWaitMax   time.Duration // replica.fetch.wait.max.ms

@@ -135,6 +135,12 @@ func clusterDefs() []*Def {
 			func(c *BrokerConfig, d time.Duration) { c.QuorumFetchWait = d },
 			"How long, in milliseconds, a fetch of the metadata log waits for records: the pulse by which the quorum's leader and "+
 				"its followers know of each other."),
+		ownInt("controller.quorum.fetch.max.bytes", "1048576", 1, maxInt,
+			func(c *BrokerConfig, n int64) { c.QuorumFetchBytes = int32(n) },
+			"How many bytes one fetch of the metadata log takes, but for a first batch that is larger."),
+		ownInt("controller.quorum.fetch.snapshot.max.bytes", "1048576", 1, maxInt,
+			func(c *BrokerConfig, n int64) { c.QuorumPieceBytes = int32(n) },
+			"How many bytes of a metadata snapshot one fetch of it takes."),
 		ownMillis("replica.lag.time.max.ms", "10000", 1, func(c *BrokerConfig, d time.Duration) { c.ReplicaLagTimeMax = d },
 			"How long, in milliseconds, a follower may not have caught up with its leader before it leaves the in-sync set."),
 		ownMillis("replica.fetch.wait.max.ms", "500", 1,
