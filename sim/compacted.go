@@ -23,6 +23,7 @@ type compacted struct {
 	may       bool             // its topic is compacted; nothing else is set if not
 	latest    map[uint64]int64 // offset of the last committed record, by key
 	retention int64            // delete.retention.ms
+	lag       int64            // min.compaction.lag.ms
 	begun     []passAt         // by ascending limit and time: see outlived
 	wall      int64            // the latest of any run
 }
@@ -34,14 +35,15 @@ type passAt struct{ limit, wall int64 }
 type keyed struct {
 	key       uint64 // a hash; 0 if it has none
 	sum       uint64 // of all that it holds
+	at        int64  // its timestamp
 	tombstone bool
 }
 
 func (c *compacted) init(w *world, topic string) {
-	retention := ""
+	retention, lag := "", ""
 	for i := range w.plan.Topics {
 		if t := &w.plan.Topics[i]; t.Name == topic && t.Keys > 0 {
-			c.may, retention = true, t.setting("delete.retention.ms")
+			c.may, retention, lag = true, t.setting("delete.retention.ms"), t.setting("min.compaction.lag.ms")
 		}
 	}
 	if topic == group.OffsetsTopic && w.plan.Cleaner.Offsets {
@@ -50,6 +52,7 @@ func (c *compacted) init(w *world, topic string) {
 	if c.may {
 		c.latest = map[uint64]int64{}
 		c.retention, _ = strconv.ParseInt(retention, 10, 64)
+		c.lag, _ = strconv.ParseInt(lag, 10, 64)
 	}
 }
 
@@ -64,7 +67,7 @@ func hashOf(h uint64, p []byte) uint64 {
 const hashBasis = 14695981039346656037
 
 func keyedOf(r *record.Record) keyed {
-	k := keyed{tombstone: r.Value == nil}
+	k := keyed{at: r.Timestamp, tombstone: r.Value == nil}
 	if r.Key != nil {
 		k.key = max(1, hashOf(hashBasis, r.Key))
 	}
@@ -138,10 +141,25 @@ func (c *compacted) outlived(offset, wall int64) bool {
 	return i < len(c.begun) && wall > c.begun[i].wall+c.retention
 }
 
+// young says that a record is younger than min.compaction.lag.ms by every clock.
+func (of *agreed) young(k *keyed) bool { return k.at >= 0 && of.wall-k.at < of.lag }
+
 // mayMiss says that a committed record may be missing.
 func (of *agreed) mayMiss(b *stored, offset, wall int64) bool {
 	k := &b.keyed[offset-b.base]
-	return k.key != 0 && (of.latest[k.key] > offset || k.tombstone && of.outlived(offset, wall))
+	return !of.young(k) && k.key != 0 && (of.latest[k.key] > offset || k.tombstone && of.outlived(offset, wall))
+}
+
+// whyKept says why a committed record may not be missing.
+func (of *agreed) whyKept(b *stored, offset int64) string {
+	k := &b.keyed[offset-b.base]
+	switch {
+	case of.young(k):
+		return "is younger than min.compaction.lag.ms"
+	case k.tombstone:
+		return "is a tombstone before its horizon"
+	}
+	return "is the last of its key"
 }
 
 // mayLack says that all records of a committed batch that are not kept may be missing.
@@ -301,8 +319,7 @@ func (o *oracle) gone(t *truth, was *stored, kept []bool, buried map[uint64]int6
 			o.w.fail("compacted too early", "%s: %s has taken away the record at offset %d; the run may not reach %d", t.name(), t.host.name(), offset, t.pass.Limit)
 			return
 		case !t.of.mayMiss(was, offset, int64(t.pass.Wall)):
-			o.w.fail("compacted too early", "%s: %s has taken away the record at offset %d, which is the last of its key%s", t.name(), t.host.name(), offset,
-				map[bool]string{true: ", a tombstone before its horizon"}[was.keyed[i].tombstone])
+			o.w.fail("compacted too early", "%s: %s has taken away the record at offset %d, which %s", t.name(), t.host.name(), offset, t.of.whyKept(was, offset))
 			return
 		}
 		o.w.stats.Compacted++

@@ -18,7 +18,6 @@ const MaxBrokers = 7
 func DrawFor(s uint64, brokers int) *Plan {
 	p := drawPlain(s, brokers)
 	drawCompaction(p, seed.New(s, seed.Label("compaction")))
-	drawSeeSaws(p, seed.New(s, seed.Label("see-saws")))
 	return p
 }
 
@@ -34,6 +33,7 @@ func drawPlain(s uint64, brokers int) *Plan {
 	}
 	drawGroups(p, seed.New(s, seed.Label("groups"))) // last: what it adds has the highest numbers
 	drawMixtures(p, seed.New(s, seed.Label("group mixtures")))
+	drawSeeSaws(p, seed.New(s, seed.Label("see-saws")))
 	return p
 }
 
