@@ -228,7 +228,8 @@ func (x *executor) truncate(q *queue, l *segment.Log, e broker.Truncate) {
 
 // reset empties a log, which begins and ends at e.Start then.
 func (x *executor) reset(q *queue, l *segment.Log, e broker.ResetLog) {
-	if err := l.Reset(e.Start); err != nil {
+	err := x.untilThereIsRoom("emptying a log", func() error { return l.Reset(e.Start) })
+	if err != nil {
 		x.failed(e.Log, "emptying", err)
 		return
 	}
@@ -237,7 +238,11 @@ func (x *executor) reset(q *queue, l *segment.Log, e broker.ResetLog) {
 }
 
 func (x *executor) setStart(l *segment.Log, e broker.SetStart) {
-	start, err := l.SetStart(e.Start)
+	var start int64
+	err := x.untilThereIsRoom("moving the first offset", func() (err error) {
+		start, err = l.SetStart(e.Start, e.Producers)
+		return err
+	})
 	if err != nil {
 		x.failed(e.Log, "moving the first offset", err)
 		start, _ = l.Bounds()

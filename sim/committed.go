@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -236,6 +237,7 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	}
 	if was := of.leaders[epoch]; was == nil {
 		of.leaders[epoch] = h
+		o.knowsProducers(h, of, r)
 		o.w.atMoment(AfterElection, of)
 		o.w.event(h.lane, "leader", fmt.Sprintf("leads %s in epoch %d from offset %d", of.label, epoch, r.LogEnd()))
 	} else if was != h {
@@ -251,6 +253,29 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	}
 	if hw := r.HighWatermark(); hw > of.hw || of.lenient(o.w) && hw != of.hw {
 		o.claim(h, of, hw)
+	}
+}
+
+// knowsProducers demands that a new leader can tell the last committed batch of each idempotent producer, though it may be deleted,
+// from one that was never sent (rule 18).
+func (o *oracle) knowsProducers(h *host, of *agreed, r *replica.Replica) {
+	if len(of.sent) == 0 || of.lenient(o.w) {
+		return
+	}
+	last := map[int64]sender{}
+	for s, base := range of.sent {
+		if was, ok := last[s.id]; !ok || base > of.sent[was] {
+			last[s.id] = s
+		}
+	}
+	for p := range r.Log().Producers().Active() {
+		if s, ok := last[p.ID]; ok && (p.Epoch > s.epoch || p.Epoch == s.epoch && p.LastSequence >= s.sequence) {
+			delete(last, p.ID)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(last)) {
+		o.w.fail("producer forgotten", "%s: %s leads and does not know the batch of producer %d with sequence %d in epoch %d, which is committed at offset %d",
+			of.label, h.name(), id, last[id].sequence, last[id].epoch, of.sent[last[id]])
 	}
 }
 

@@ -142,7 +142,7 @@ func (c *compacted) outlived(offset, wall int64) bool {
 }
 
 // young says that a record is younger than min.compaction.lag.ms by every clock.
-func (of *agreed) young(k *keyed) bool { return k.at >= 0 && of.wall-k.at < of.lag }
+func (of *agreed) young(k *keyed) bool { return of.lag > 0 && k.at >= 0 && of.wall-k.at < of.lag }
 
 // mayMiss says that a committed record may be missing.
 func (of *agreed) mayMiss(b *stored, offset, wall int64) bool {

@@ -319,7 +319,7 @@ func (q *logQueue) change(h *host, e broker.Effect) {
 		q.reset(h, e)
 	case broker.SetStart:
 		h.w.oracle.movingStart(h, q, e.Start)
-		if start, err := q.log.SetStart(e.Start); err != nil {
+		if start, err := q.log.SetStart(e.Start, e.Producers); err != nil {
 			q.failed(h, e, err)
 		} else {
 			h.w.oracle.startMoved(h, q, start)

@@ -99,10 +99,12 @@ type ResetLog struct {
 }
 
 // SetStart makes Start the log's first offset (DeleteRecords) and deletes what lies wholly below; beyond the log
-// end the log becomes empty and begins there. Answered by StartMoved once durable.
+// end the log becomes empty and begins there, and Producers, a snapshot of the producer table as of there, is durable with it.
+// Answered by StartMoved once durable.
 type SetStart struct {
-	Log   core.Partition
-	Start int64
+	Log       core.Partition
+	Start     int64
+	Producers []byte // nil is an empty table
 }
 
 // Retain deletes old segments by the log's retention settings, none that reaches

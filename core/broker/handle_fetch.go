@@ -177,6 +177,7 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 		resp.SessionID = f.session.id
 	}
 	incremental := f.session != nil && !f.created
+	room := int(out.MaxBytes) // for what is told of producers
 	for i, p := range f.parts {
 		e := &d.each[i]
 		reads := e.Code == errNone && e.Diverging == nil && e.Limit > p.offset
@@ -196,14 +197,33 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 		if f.replica && e.Code == errNone {
 			e.part.replica.Told(f.m.ReplicaState.ID, e.HighWatermark)
 		}
+		var producers []byte
+		if e.Producers {
+			producers = e.tellProducers(&room, int(out.MaxBytes))
+		}
 		t := fetchTopic(resp, &p.key)
 		if reads { // a follower may begin at the base of the batch that the log's start is inside of: what is read is that whole batch
 			out.Reads = append(out.Reads, Read{Topic: len(resp.Topics) - 1, Partition: len(t.Partitions),
 				Log: e.part.id, From: max(p.offset, e.LogStart), Limit: e.Limit, MaxBytes: p.maxBytes, Records: !f.replica})
 		}
 		t.Partitions = append(t.Partitions, b.fetchResponsePartition(resp, p, e))
+		if producers != nil {
+			t.Partitions[len(t.Partitions)-1].UnknownTags.Set(core.TagProducers, producers)
+		}
 	}
 	b.respondWith(f.q, out)
+}
+
+// tellProducers returns what a follower that is to begin at the log's start is told of producers. If there is no room for it any more,
+// and it is not the first that is told, the follower is to ask again.
+func (e *partDecision) tellProducers(room *int, most int) []byte {
+	producers := e.part.replica.ProducersBelow(e.LogStart)
+	if len(producers) > *room && *room < most {
+		e.FetchDecision = replica.FetchDecision{Code: errOffsetNotAvailable, HighWatermark: -1, LastStable: -1, LogStart: -1}
+		return nil
+	}
+	*room -= len(producers)
+	return producers
 }
 
 // fetchTopic returns the topic entry at the end of resp that p belongs to, adding it if the last one is another.

@@ -310,7 +310,11 @@ func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	}
 	// The producer table already counts what is to be appended, so that goes first where the start moves with it: a
 	// follower hears of both in one answer.
-	if out.SetStart.Set && len(out.Append) == 0 {
+	switch {
+	case out.Begins:
+		p.saved = out.SetStart.Offset
+		b.out.Add(SetStart{Log: p.id, Start: out.SetStart.Offset, Producers: out.Producers})
+	case out.SetStart.Set && len(out.Append) == 0:
 		b.moveStart(p, out.SetStart.Offset)
 	}
 	if out.SaveEpochs {

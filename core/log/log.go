@@ -80,8 +80,8 @@ func (l *Log) SetDurable(end int64) {
 }
 
 // Truncate cuts the log to end at end, with its epoch history (also where the end does not move, museum A20) and its
-// producer table (museum D04). exact is false if the table could not follow: it is empty then, and right again only
-// when the log has been replayed into it. epochs says whether the history changed.
+// producer table (museum D04). exact is false if the table could not follow: it holds what is known of batches below the log's
+// start then, and is right again only when the log has been replayed into it. epochs says whether the history changed.
 func (l *Log) Truncate(end int64) (exact, epochs bool) {
 	l.end = min(l.end, end)
 	l.start = min(l.start, l.end)
@@ -90,7 +90,7 @@ func (l *Log) Truncate(end int64) (exact, epochs bool) {
 	l.sizes.truncate(l.end)
 	exact = l.producers.Truncate(l.end)
 	if !exact {
-		l.producers.Clear(0)
+		l.ForgetProducers()
 	}
 	return exact, epochs
 }
@@ -105,11 +105,21 @@ func (l *Log) SetStart(start int64) (epochs bool) {
 	return l.epochs.TruncateHead(start)
 }
 
-// Reset empties the log, which begins and ends at offset then.
-func (l *Log) Reset(offset int64) {
+// ForgetProducers forgets what the log's batches say of producers, so that they can be replayed. What deleted ones said stays: no
+// batch says it any more.
+func (l *Log) ForgetProducers() { l.producers = l.producers.Below(l.start) }
+
+// Reset empties the log, which begins and ends at offset then; producers is what the records below it say of producers, nil for nothing.
+// It is taken over.
+func (l *Log) Reset(offset int64, producers *Producers) {
 	l.start, l.written, l.durable, l.end = offset, offset, offset, offset
 	l.epochs.Clear()
-	l.producers.Clear(offset)
+	most := l.producers.max
+	if l.producers = producers; producers == nil {
+		l.producers = NewProducers(0)
+	}
+	l.producers.SetMax(most)
+	l.producers.Committed(offset)
 	l.sizes.begin(offset)
 }
 

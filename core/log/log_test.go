@@ -36,7 +36,7 @@ func TestLogEnds(t *testing.T) {
 	require.False(t, l.SetStart(12))
 	require.Equal(t, []EpochStart{{1, 5}}, l.Epochs().List(), "an epoch keeps its start")
 	require.Panics(t, func() { l.Append(batch(t, 12, 2, 1, 1), 0) }, "offsets are assigned once (rule 1)")
-	l.Reset(40)
+	l.Reset(40, nil)
 	require.Equal(t, []int64{40, 40, 40, 40}, []int64{l.Start(), l.Durable(), l.Written(), l.End()})
 	require.Equal(t, NoEpoch, l.Epochs().Latest())
 }

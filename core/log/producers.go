@@ -272,6 +272,39 @@ func (p *Producers) Expire(now core.WallMillis, ttl int64) int {
 	return n
 }
 
+// Below returns what is known of the batches below offset: the table with which a log begins there whose earlier records are
+// deleted. Of batches of an epoch that a later one above offset has replaced, and of those that more than five followed, nothing
+// is known; who has the batches from offset on, too, comes to the same table.
+func (p *Producers) Below(offset int64) *Producers {
+	t := NewProducers(0)
+	if p == nil {
+		return t
+	}
+	t.max, t.exactFrom = p.max, offset
+	for e := p.head; e != nil; e = e.next {
+		x := &producer{id: e.id, epoch: e.epoch, lastOffset: e.lastOffset, txnFirst: e.txnFirst}
+		for _, b := range e.batches {
+			if b.Last < offset {
+				x.batches = append(x.batches, b)
+			}
+		}
+		if e.lastOffset >= offset {
+			if len(x.batches) == 0 {
+				continue
+			}
+			x.lastOffset = x.batches[len(x.batches)-1].Last
+		}
+		if x.txnFirst >= offset {
+			x.txnFirst = -1
+		}
+		t.insert(x)
+		t.linkLast(x)
+	}
+	t.relink()
+	t.reopen(offset)
+	return t
+}
+
 // Clear forgets everything; the log is empty and begins at offset.
 func (p *Producers) Clear(offset int64) { *p = Producers{max: p.max, exactFrom: offset} }
 

@@ -330,6 +330,34 @@ func TestProducersAgainstAModel(t *testing.T) {
 	})
 }
 
+// TestBelow: what is known below an offset, and the batches from there on, are what is known of all.
+func TestBelow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, end := NewProducers(0), int64(0)
+		var all []record.Header
+		for range rapid.IntRange(0, 40).Draw(t, "batches") {
+			n := rapid.Int32Range(1, 3).Draw(t, "n")
+			all = append(all, header(end, rapid.Int64Range(1, 4).Draw(t, "id"), int16(rapid.IntRange(0, 2).Draw(t, "epoch")), rapid.Int32Range(0, 20).Draw(t, "seq"), n))
+			end += int64(n)
+		}
+		appendAll(p, all...)
+		from := rapid.IntRange(0, len(all)).Draw(t, "from")
+		offset := end
+		if from < len(all) {
+			offset = all[from].BaseOffset
+		}
+		below, err := LoadSnapshot(p.Below(offset).Snapshot())
+		require.NoError(t, err)
+		for _, e := range below.byID {
+			require.Less(t, e.lastOffset, offset)
+		}
+		appendAll(below, all[from:]...)
+		require.Equal(t, dump(p), dump(below))
+	})
+	var none *Producers
+	require.Zero(t, none.Below(3).Len())
+}
+
 func TestSnapshotIsChecked(t *testing.T) {
 	p := NewProducers(0)
 	appendAll(p, header(0, 7, 0, 0, 1), header(1, 7, 1, 0, 2))

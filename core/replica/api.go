@@ -87,6 +87,7 @@ type FetchDecision struct {
 	// or beyond it may be committed though this leader does not know it; an answer is better delayed.
 	Unsettled bool
 	Covered   int64           // for a follower: as Replica.Covered
+	Producers bool            // for a follower that is to begin at LogStart: the answer carries Replica.ProducersBelow(LogStart)
 	Diverging *log.EpochStart // (epoch, end offset) where the asker's log departs from this one; nothing is read then
 }
 
@@ -105,6 +106,7 @@ type FetchAnswer struct {
 	HighWatermark int64
 	LogStart      int64
 	Covered       int64           // as Replica.Covered; 0 if the leader does not say
+	Producers     []byte          // with OFFSET_OUT_OF_RANGE: as Replica.ProducersBelow(LogStart); nil if the leader does not say
 	Diverging     *log.EpochStart // nil if none
 	Batches       []record.Batch
 }
@@ -148,6 +150,8 @@ type Out struct {
 	Truncate   Value            // cut the log here; answer with Truncated
 	Restart    Value            // empty the log, to begin and end here, wherever it was; answer with Truncated
 	SetStart   Value            // make this the log's first offset; beyond the log end: the log becomes empty and begins there. Answer with StartMoved
+	Begins     bool             // SetStart is beyond the log end, and
+	Producers  []byte           // this is what the records below it say of producers, to be durable with it
 	SaveEpochs bool             // store Epochs
 	Epochs     []log.EpochStart // not changed later
 	Gap        bool             // Append has offsets missing: it is copied from a log that was compacted once

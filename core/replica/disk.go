@@ -108,7 +108,8 @@ func (r *Replica) Truncated(now core.Time, end int64, out *Out) {
 	r.rolledBack = false
 	r.log.SetDurable(end)
 	if r.rebuilding {
-		r.log.Producers().Clear(min(r.hw, end))
+		r.log.ForgetProducers()
+		r.log.Producers().Committed(min(r.hw, end))
 		r.readFrom = r.log.Start()
 		r.readOn(now, out)
 		return

@@ -37,9 +37,9 @@ func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans F
 	}
 	switch {
 	case ans.Code == codeOffsetOutOfRange && ans.LogStart > r.log.End():
-		r.restartAt(ans.LogStart, out)
+		r.restartAt(now, ans, out)
 	case ans.Code == codeOffsetOutOfRange && ans.LogStart >= 0 && ans.LogStart < r.log.Start() && r.log.Start() == r.log.End():
-		r.resetTo(ans.LogStart, out) // nothing is here, and the leader's log ends below it
+		r.startOver(ans.LogStart, out) // nothing is here, and the leader's log ends below it
 	case ans.Code != codeNone:
 		r.fetchAt = now.Add(fetchBackoff)
 	case ans.Diverging != nil:
@@ -124,26 +124,38 @@ func (r *Replica) diverged(now core.Time, d log.EpochStart, out *Out) {
 		return
 	}
 	// They departed below what is here, and what was deleted here cannot come back: nothing is left, and no epoch either.
-	r.resetTo(to, out)
+	r.startOver(to, out)
 }
 
-// resetTo empties the log, to begin again below where it began: the leader's departs there. What was deleted here as
-// committed and old is gone in the leader's log too, as after an unclean election.
-func (r *Replica) resetTo(at int64, out *Out) {
+// startOver empties the log, to copy the leader's from wherever that begins: it departs below where this one began. What was deleted
+// here as committed and old is gone in the leader's log too, as after an unclean election.
+func (r *Replica) startOver(at int64, out *Out) {
 	out.line(levelWarn, "the leader's log departs below our start: starting over", r.attrs("start", r.log.Start(), "end", r.log.End(), "at", at)...)
-	r.log.Reset(at)
-	r.hw, r.rebuilding, r.startAsked = at, false, at
+	r.log.Reset(0, nil)
+	r.hw, r.rebuilding, r.startAsked = 0, false, 0
 	r.truncating++
-	r.truncateTo = at
-	out.Restart = Value{Set: true, Offset: at}
+	r.truncateTo = 0
+	out.Restart = Value{Set: true, Offset: 0}
 	r.saveEpochs(out)
 }
 
-// restartAt empties the log, to begin again at start, which is above its end: the leader has deleted what would follow.
-func (r *Replica) restartAt(start int64, out *Out) {
+// restartAt empties the log, to begin again where the leader's begins, which is above its end: the leader has deleted what would
+// follow. What those records say of producers comes from the leader.
+func (r *Replica) restartAt(now core.Time, ans FetchAnswer, out *Out) {
+	start := ans.LogStart
+	var producers *log.Producers
+	if ans.Producers != nil {
+		var err error
+		if producers, err = log.LoadSnapshot(ans.Producers); err != nil {
+			out.line(levelError, "what the leader sent of producers cannot be read", r.attrs("error", err.Error())...)
+			r.fetchAt = now.Add(fetchBackoff)
+			return
+		}
+		r.expireAt = core.Earlier(r.expireAt, now.Add(expireEvery))
+	}
 	out.line(levelWarn, "the leader's log begins above our end: starting over", r.attrs("end", r.log.End(), "start", start)...)
-	r.log.Reset(start)
+	r.log.Reset(start, producers)
 	r.hw, r.resetting, r.startAsked = start, true, start
-	out.SetStart = Value{Set: true, Offset: start}
+	out.SetStart, out.Begins, out.Producers = Value{Set: true, Offset: start}, true, ans.Producers
 	r.saveEpochs(out)
 }

@@ -291,6 +291,9 @@ func (n *node) answer(f *node, ask FetchAsk) FetchAnswer {
 }
 
 func (n *node) answerFor(f *node, d FetchDecision, ask FetchAsk) FetchAnswer {
+	if d.Producers {
+		return FetchAnswer{Code: d.Code, LogStart: d.LogStart, Producers: n.r.ProducersBelow(d.LogStart)}
+	}
 	ans := FetchAnswer{Code: d.Code, HighWatermark: d.HighWatermark, LogStart: d.LogStart, Covered: d.Covered, Diverging: d.Diverging}
 	if d.Code == 0 && d.Diverging == nil {
 		ans.Batches = n.read(ask.Offset, d.Limit, n.most)

@@ -111,7 +111,7 @@ func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a Fet
 			return r.fetchError(codeOffsetNotAvailable)
 		}
 		d := r.fetchError(codeOffsetOutOfRange)
-		d.LogStart = start
+		d.LogStart, d.Producers = start, true
 		return d
 	}
 	if a.Offset > r.log.Written() {
@@ -132,6 +132,12 @@ func (r *Replica) alignedStart() (start int64, known bool) {
 		return r.aligned.Offset, true
 	}
 	return r.log.Start(), r.log.Start() == r.log.End()
+}
+
+// ProducersBelow returns a snapshot of what is known of producers by their batches below an offset. A follower whose log begins
+// there has no batches to know it from (rule 18, museum D05).
+func (r *Replica) ProducersBelow(offset int64) []byte {
+	return r.log.Producers().Below(offset).Snapshot()
 }
 
 // align takes the batches read from the log's start.

@@ -161,15 +161,17 @@ func TestFollowerThatDepartsBelowItsOwnStart(t *testing.T) {
 	c[0].settle()
 	ask, ok := c[0].r.WantFetch(c[0].now)
 	require.True(t, ok)
-	require.Equal(t, FetchAsk{Leader: 2, LeaderEpoch: 1, Offset: 2, LastFetchedEpoch: -1, LogStart: 2}, ask, "else it would be told the same again and again")
-	require.Equal(t, int64(2), c[0].end())
+	require.Equal(t, FetchAsk{Leader: 2, LeaderEpoch: 1, LastFetchedEpoch: -1}, ask, "else it would be told the same again and again")
+	require.Zero(t, c[0].end())
 
-	// As one is that begins above the leader's end and holds nothing: it begins where the leader does.
-	c[0].fetched(ask, FetchAnswer{Code: codeOffsetOutOfRange, LogStart: 1})
-	c[0].settle()
-	ask, ok = c[0].r.WantFetch(c[0].now)
-	require.True(t, ok)
-	require.Equal(t, int64(1), ask.Offset)
+	// As one does that begins above the leader's end and holds nothing.
+	for _, x := range []struct{ start, end int64 }{{5, 5}, {1, 0}, {1, 1}} {
+		c[0].fetched(ask, FetchAnswer{Code: codeOffsetOutOfRange, LogStart: x.start})
+		c[0].settle()
+		ask, ok = c[0].r.WantFetch(c[0].now)
+		require.True(t, ok)
+		require.Equal(t, x.end, ask.Offset)
+	}
 }
 
 func TestFollowerWaitsAfterAnErrorAndAFullDisk(t *testing.T) {
@@ -200,4 +202,45 @@ func TestFollowerWaitsAfterAnErrorAndAFullDisk(t *testing.T) {
 	c[1].tick()
 	c[1].fetch(c[0])
 	require.Equal(t, []string{"0=a"}, c[1].values())
+}
+
+// What deleted records said of producers is known to a follower that begins above them, too: when it leads, their batches are still
+// duplicates (rule 18, museum D05).
+func TestAFollowerThatBeginsAgainKnowsTheProducersOfWhatIsDeleted(t *testing.T) {
+	c := cluster(t, 3)
+	c[0].apply(state(3, 1, 0, 1, 1, 2))
+	_, pending := c[0].produce(1, 1, 8, 0, 0, "a")
+	require.True(t, pending)
+	c[0].settle()
+	for range 3 {
+		c[1].fetch(c[0])
+	}
+	c[0].r.DeleteRecords(c[0].now, 1, 2, &c[0].out)
+	c[0].carryOut()
+	c[0].settle()
+	c[2].fetch(c[0])
+	require.Equal(t, int64(1), c[2].r.LogStart())
+	require.Empty(t, c[2].values())
+
+	c[2].apply(state(3, 3, 1, 2, 1, 3))
+	again, pending := c[2].produce(-1, 3, 8, 0, 0, "a")
+	require.False(t, pending)
+	require.Equal(t, Produced{Waiter: 3, BaseOffset: 0, AppendTime: -1, LogStart: 1, BadRecord: -1}, again)
+	_, pending = c[2].produce(-1, 4, 8, 0, 1, "b")
+	require.True(t, pending, "the next one is not")
+}
+
+// A follower that cannot read what it is told of producers does not begin without it.
+func TestDamagedProducersAreNotTaken(t *testing.T) {
+	c := cluster(t, 3)
+	ask, ok := c[2].r.WantFetch(c[2].now)
+	require.True(t, ok)
+	c[2].fetched(ask, FetchAnswer{Code: codeOffsetOutOfRange, LogStart: 7, Producers: []byte("LKPT?")})
+	c[2].settle()
+	require.Zero(t, c[2].r.LogStart())
+	require.NotEmpty(t, c[2].lines)
+	c[2].now = c[2].r.Deadline()
+	c[2].tick()
+	_, ok = c[2].r.WantFetch(c[2].now)
+	require.True(t, ok, "it asks again")
 }

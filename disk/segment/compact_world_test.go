@@ -394,7 +394,7 @@ func (w *keyedWorld) setStart(start int64) {
 	start = min(start, w.end)
 	w.exact = w.exact && start <= w.start
 	var got int64
-	if err, alive := w.do(func() (err error) { got, err = w.l.SetStart(start); return err }); err == nil && alive {
+	if err, alive := w.do(func() (err error) { got, err = w.l.SetStart(start, nil); return err }); err == nil && alive {
 		w.start = got
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"lockstep/core/log"
 	"lockstep/sim/simdisk"
+
+	"github.com/stretchr/testify/require"
 )
 
 // scenario is a bit of everything, in which the next test dies in every single disk call.
@@ -63,6 +66,43 @@ func TestDieInEveryCall(t *testing.T) {
 		if calls < 300 {
 			t.Errorf("the scenario takes only %d calls", calls)
 		}
+	}
+}
+
+// TestBeginWithProducersInEveryCall: a log that is to begin above its end begins there with its producers, or not at all.
+func TestBeginWithProducersInEveryCall(t *testing.T) {
+	table := log.NewProducers(0)
+	table.Replay(build(spec{base: 77, producer: 5}).Header())
+	producers := table.Below(100).Snapshot()
+	for round, how := range []simdisk.Effect{simdisk.Crash, simdisk.PowerCut, simdisk.PowerCut} {
+		begun := 0
+		for nth, fired := 1, true; fired; nth++ {
+			d := newDisk()
+			s := openStore(t, d.Mount())
+			l, _ := openLog(t, s, 0, smallLog)
+			fill(t, l, 12, 300)
+			require.NoError(t, l.SaveProducers(9, log.NewProducers(0).Snapshot()))
+			commit(t, s)
+			d.AddRule(simdisk.Rule{Op: simdisk.OpAll, Nth: nth, Effect: how, Seed: uint64(nth + 1000*round)})
+			d.Run(func() {
+				_, err := l.SetStart(100, producers)
+				require.NoError(t, err)
+			})
+			fired = d.Stats().Fired[how] > 0
+			d.ClearRules()
+			d.PowerLoss()
+			l, st := openLog(t, openStore(t, d.Mount()), 0, smallLog)
+			if st.Start == 100 {
+				begun++
+				require.EqualValues(t, 100, st.End)
+				require.Equal(t, table.Below(100).Snapshot(), st.Producers.Below(100).Snapshot(), "%v in call %d", how, nth)
+			} else {
+				require.EqualValues(t, 12, st.End)
+				require.Zero(t, st.Producers.Len())
+			}
+			require.NoError(t, l.Verify())
+		}
+		require.Greater(t, begun, 1)
 	}
 }
 

@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"lockstep/core/log"
 	"lockstep/disk"
@@ -23,12 +24,9 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	if err := l.dropSnapshots(offset - 1); err != nil {
 		return err
 	}
-	f, err := l.store.writeFile(l.snapshotName(offset), snapshot)
-	if err != nil {
-		return fmt.Errorf("producer snapshot: %w", err)
+	if err := l.writeSnapshot(offset, snapshot); err != nil {
+		return err
 	}
-	f.Close()
-	l.snapshots = append(l.snapshots, offset)
 	if len(l.snapshots) > keepSnapshots { // what is deleted may be the only one that is durable
 		if err := l.syncSnapshot(); err != nil {
 			return err
@@ -41,6 +39,19 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 		l.snapshots = l.snapshots[1:]
 	}
 	l.sinceSnapshot = 0
+	return nil
+}
+
+// writeSnapshot writes the snapshot of an offset above those of all that there are, or of the last of them again.
+func (l *Log) writeSnapshot(offset int64, snapshot []byte) error {
+	f, err := l.store.writeFile(l.snapshotName(offset), snapshot)
+	if err != nil {
+		return fmt.Errorf("producer snapshot: %w", err)
+	}
+	f.Close()
+	if n := len(l.snapshots); n == 0 || l.snapshots[n-1] != offset {
+		l.snapshots = append(l.snapshots, offset)
+	}
 	return nil
 }
 
@@ -76,6 +87,20 @@ func (l *Log) dropSnapshots(limit int64) error {
 		}
 		l.snapshots = l.snapshots[:n-1]
 	}
+	return nil
+}
+
+// dropSnapshotsBut deletes the snapshots of all offsets but one; -1 is none.
+func (l *Log) dropSnapshotsBut(keep int64) error {
+	for _, offset := range l.snapshots {
+		if offset == keep {
+			continue
+		}
+		if err := removeIfThere(l.store.fs, l.snapshotName(offset)); err != nil {
+			return err
+		}
+	}
+	l.snapshots = slices.DeleteFunc(l.snapshots, func(offset int64) bool { return offset != keep })
 	return nil
 }
 

@@ -8,9 +8,10 @@ import (
 
 // SetStart durably makes start the log's first offset and deletes segments
 // wholly below it. Beyond the end, the log is emptied and begins and ends
-// there, as a replica's does that was left too far behind. It returns the
-// first offset, which never moves back.
-func (l *Log) SetStart(start int64) (int64, error) {
+// there, as a replica's does that was left too far behind, with producers as
+// the snapshot of its producer table if that is not nil. It returns the first
+// offset, which never moves back.
+func (l *Log) SetStart(start int64, producers []byte) (int64, error) {
 	l.shape.Lock()
 	defer l.shape.Unlock()
 	l.op.Lock()
@@ -28,7 +29,7 @@ func (l *Log) SetStart(start int64) (int64, error) {
 	switch {
 	case err != nil:
 	case start > l.end:
-		err = l.reset(start)
+		err = l.beginAt(start, producers)
 	default:
 		err = l.moveStart(start)
 	}
@@ -79,7 +80,7 @@ func (l *Log) Reset(at int64) error {
 		err = l.settle()
 	}
 	if err == nil {
-		err = l.reset(at)
+		err = l.reset(at, -1)
 	}
 	if err != nil {
 		return fmt.Errorf("empty %s at %d: %w", l.directory(), at, err)
@@ -87,12 +88,28 @@ func (l *Log) Reset(at int64) error {
 	return nil
 }
 
-func (l *Log) reset(at int64) error {
+// beginAt empties the log, to begin above its end. The snapshot is durable before anything else: a log that begins there without one
+// has nothing to know its producers from, and nobody would miss them. Until the log begins there a restart passes it over.
+func (l *Log) beginAt(start int64, producers []byte) error {
+	if producers == nil {
+		return l.reset(start, -1)
+	}
+	if err := l.writeSnapshot(start, producers); err != nil {
+		return err
+	}
+	if err := l.syncSnapshot(); err != nil {
+		return err
+	}
+	return l.reset(start, start)
+}
+
+// reset empties the log and drops all producer snapshots but that of the offset keep.
+func (l *Log) reset(at, keep int64) error {
 	l.store.journal.setEpochs(l.id, nil)
 	if err := l.empty(at); err != nil {
 		return err
 	}
-	if err := l.dropSnapshots(-1); err != nil {
+	if err := l.dropSnapshotsBut(keep); err != nil {
 		return err
 	}
 	return l.settle()

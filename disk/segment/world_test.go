@@ -384,7 +384,7 @@ func (w *world) setStart(n int, start int64) {
 		}
 	})
 	err := w.do(n, next, func() error {
-		got, err := w.logs[n].SetStart(start)
+		got, err := w.logs[n].SetStart(start, nil)
 		if err == nil {
 			require.Equal(w.t, next.start, got)
 		}
