@@ -146,7 +146,7 @@ func changes(t *testing.T, s *Store, l *Log, n int, stop *atomic.Bool) {
 		case k == 0:
 			_, err = l.Truncate(start + rnd.Int64N(end-start+1))
 		case k == 1:
-			_, err = l.SetStart(start + (end-start)/3, nil)
+			_, err = l.SetStart(start+(end-start)/3, nil)
 		case k == 2:
 			_, err = l.Retain(end, core.WallMillis(end))
 		case k == 3:
@@ -255,7 +255,7 @@ func BenchmarkAppend(b *testing.B) {
 			b.Fatal(err)
 		}
 		if end-start > 16_000 {
-			l.SetStart(end - 8000, nil)
+			l.SetStart(end-8000, nil)
 		}
 	}
 }

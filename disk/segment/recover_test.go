@@ -477,7 +477,7 @@ func TestFullDisk(t *testing.T) {
 	_, end := l.Bounds()
 	require.Len(t, readAll(t, l), int(end))
 	commit(t, s)
-	_, err = l.SetStart(durable / 2, nil)
+	_, err = l.SetStart(durable/2, nil)
 	require.NoError(t, err, "there is room in the journal")
 	grow()
 	_, now := l.Bounds()
