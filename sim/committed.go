@@ -168,6 +168,9 @@ func (o *oracle) changed() {
 				o.w.fail("fenced in sync", "%s: broker-%d is in the in-sync set, and fenced", of.label, id)
 			}
 			o.holds(of, id, "is in the in-sync set")
+			if h := o.w.hosts[id-1]; h.core != nil && h.core.Replica(of.id) != nil {
+				o.knowsProducers(h, of, h.core.Replica(of.id), "is in the in-sync set")
+			}
 		}
 	}
 }
@@ -237,7 +240,7 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	}
 	if was := of.leaders[epoch]; was == nil {
 		of.leaders[epoch] = h
-		o.knowsProducers(h, of, r)
+		o.knowsProducers(h, of, r, "leads")
 		o.w.atMoment(AfterElection, of)
 		o.w.event(h.lane, "leader", fmt.Sprintf("leads %s in epoch %d from offset %d", of.label, epoch, r.LogEnd()))
 	} else if was != h {
@@ -256,10 +259,11 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 	}
 }
 
-// knowsProducers demands that a new leader can tell the last committed batch of each idempotent producer, though it may be deleted,
-// from one that was never sent (rule 18).
-func (o *oracle) knowsProducers(h *host, of *agreed, r *replica.Replica) {
-	if len(of.sent) == 0 || of.lenient(o.w) {
+// knowsProducers demands that who leads, or may lead next, can tell the last committed batch of each idempotent producer, though it
+// may be deleted, from one that was never sent (rule 18).
+func (o *oracle) knowsProducers(h *host, of *agreed, r *replica.Replica, why string) {
+	p := o.image.Partition(of.id)
+	if len(of.sent) == 0 || of.lenient(o.w) || p == nil || r.LeaderEpoch() < max(p.LeaderEpoch, of.newestEpoch()) { // it has yet to hear of the newest
 		return
 	}
 	last := map[int64]sender{}
@@ -274,8 +278,8 @@ func (o *oracle) knowsProducers(h *host, of *agreed, r *replica.Replica) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(last)) {
-		o.w.fail("producer forgotten", "%s: %s leads and does not know the batch of producer %d with sequence %d in epoch %d, which is committed at offset %d",
-			of.label, h.name(), id, last[id].sequence, last[id].epoch, of.sent[last[id]])
+		o.w.fail("producer forgotten", "%s: %s %s and does not know the batch of producer %d with sequence %d in epoch %d, which is committed at offset %d",
+			of.label, h.name(), why, id, last[id].sequence, last[id].epoch, of.sent[last[id]])
 	}
 }
 

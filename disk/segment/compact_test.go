@@ -374,6 +374,34 @@ func TestCompactAfterATruncationBelowWhatWasCompacted(t *testing.T) {
 	require.Equal(t, []string{"2:c", "4:b"}, w.keys(), "what came in the place of compacted records is compacted, too")
 }
 
+// A log that is cut while it is compacted keeps what is left of it then, for what was to replace it may be cut off, wherever in the
+// run that happens (museum F10).
+func TestACutEndsACompaction(t *testing.T) {
+	for at, ended := 1, false; !ended; at++ {
+		w := quietWorld(t)
+		for range 2 {
+			w.one(padded("a", ""), padded("b", ""), padded("c", ""), padded("d", ""))
+			w.roll()
+		}
+		w.commit()
+		calls, left := 0, []string(nil)
+		_, err := w.l.BeginCompact(CompactOptions{Limit: w.end, Covered: math.MaxInt64, Wall: core.WallMillis(w.wall), PaceBytes: 1, Pace: func(int) error {
+			if calls++; calls == at {
+				_, err := w.l.Truncate(4)
+				require.NoError(t, err)
+				left = w.keys()
+			}
+			return nil
+		}}).Run()
+		require.NoError(t, err)
+		if ended = calls < at; !ended {
+			require.Equal(t, left, w.keys(), "cut at call %d", at)
+		}
+		require.NoError(t, w.l.Verify())
+		require.False(t, ended && at < 10, "the run is too short")
+	}
+}
+
 func TestAFullMapGoesOnAnotherTime(t *testing.T) {
 	w := quietWorld(t)
 	for i := range 40 {

@@ -18,7 +18,7 @@
 // must pass the same seeds. It exits non-zero if an exhibit survives its time or
 // the product fails.
 //
-// An exhibit that says why it is hidden may survive: other guards keep it from doing harm in any world.
+// An exhibit that says why it is hidden from worlds names the test of its package that finds it, and that test is run with the bug.
 //
 // entry.go reads exhibits, overlay.go applies them, workshop.go builds and runs,
 // main.go prints; internal/worker is the program that is built with the bug in it.

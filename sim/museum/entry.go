@@ -18,7 +18,8 @@ type Entry struct {
 	Breaks   string // the property that it violates, with the rule that excludes it
 	Schedule string // a schedule that shows it
 	Also     string // the second guard that is taken away, too, if one hides the bug
-	Hidden   string // why no world shows it, if none does: it is run all the same, and may survive
+	Hidden   string // why no world shows it, if none does
+	Test     string // package and name of the test that shows it, where it is hidden; no world is run then
 	Hints    []string
 	Changes  []Change
 }
@@ -96,7 +97,7 @@ func (e *Entry) header(line string) error {
 	}
 	value = strings.TrimSpace(value)
 	fields := map[string]*string{"id": &e.ID, "title": &e.Title, "where": &e.Where, "breaks": &e.Breaks,
-		"schedule": &e.Schedule, "also": &e.Also, "hidden": &e.Hidden}
+		"schedule": &e.Schedule, "also": &e.Also, "hidden": &e.Hidden, "test": &e.Test}
 	switch field := fields[name]; {
 	case name == "hints":
 		e.Hints = strings.Fields(value)
@@ -149,6 +150,8 @@ func (e *Entry) complete() error {
 		return fmt.Errorf("%q is no id", e.ID)
 	case e.Title == "" || e.Where == "" || e.Breaks == "" || e.Schedule == "":
 		return fmt.Errorf("title, where, breaks and schedule are wanted")
+	case (e.Hidden == "") != (e.Test == "") || e.Test != "" && len(strings.Fields(e.Test)) != 2:
+		return fmt.Errorf("what is hidden from worlds names the package and the test that show it")
 	case len(e.Changes) == 0:
 		return fmt.Errorf("no changes")
 	}

@@ -124,6 +124,9 @@ func (c *curator) show(entries []Entry) (err error) {
 
 // showOne plants one exhibit; false means that it survived, or that the product failed the same seeds.
 func (c *curator) showOne(e *Entry) (bool, error) {
+	if e.Test != "" {
+		return c.showTest(e)
+	}
 	if _, ok := hints.Next(c.first, e.Hints); !ok {
 		fmt.Printf(row, e.ID, clip(e.Breaks, 44), "-", "0", "", "", "waits for worlds with "+strings.Join(e.Hints, ", "))
 		return true, nil
@@ -138,9 +141,6 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 		return false, err
 	}
 	killer, length := "SURVIVED", ""
-	if e.Hidden != "" {
-		killer = "hidden"
-	}
 	if v.Killed {
 		killer, length = v.Oracle, fmt.Sprintf("%d of %d", v.Shrunk, v.Plan)
 	}
@@ -155,10 +155,50 @@ func (c *curator) showOne(e *Entry) (bool, error) {
 	if c.verbose && v.Killed {
 		fmt.Printf("      seed %d, cut %q (%d runs, %.1f s): %s\n", v.Seed, v.Repeat, v.Runs, v.ShrinkSeconds, v.Reason)
 	}
-	if c.verbose && !v.Killed && e.Hidden != "" {
-		fmt.Printf("      hidden: %s\n", e.Hidden)
+	return v.Killed && !product.Killed, nil
+}
+
+// showTest plants an exhibit that no world shows, and runs the test that does; false means that it passed, or failed without the bug, too.
+func (c *curator) showTest(e *Entry) (bool, error) {
+	began := time.Now()
+	killed, output, err := c.shop.test(e)
+	if err != nil {
+		return false, err
 	}
-	return (v.Killed || e.Hidden != "") && !product.Killed, nil
+	seconds := time.Since(began).Seconds()
+	verdict, passes := "", true
+	if c.control {
+		failed, _, err := c.shop.test(&Entry{Test: e.Test})
+		if err != nil {
+			return false, err
+		}
+		verdict = "passes"
+		if passes = !failed; failed {
+			verdict = "FAILS"
+		}
+	}
+	name := strings.Fields(e.Test)[1]
+	killer := clip(name, 22)
+	if !killed {
+		killer = "SURVIVED"
+	}
+	fmt.Printf(row, e.ID, clip(e.Breaks, 44), killer, "-", fmt.Sprintf("%.1f", seconds), "", verdict)
+	if c.verbose {
+		fmt.Printf("      hidden from worlds: %s\n      %s: %s\n", e.Hidden, name, reasonOf(output))
+	}
+	return killed && passes, nil
+}
+
+// reasonOf finds the line of a test's output that says what was wrong.
+func reasonOf(output string) string {
+	for _, mark := range []string{"Error:", "panic:", "--- FAIL"} {
+		for _, line := range strings.Split(output, "\n") {
+			if _, why, ok := strings.Cut(line, mark); ok {
+				return strings.TrimSpace(why)
+			}
+		}
+	}
+	return ""
 }
 
 // hunt runs worlds with the bug until one fails that does not fail without it,

@@ -83,6 +83,30 @@ func (w *workshop) compile(e *Entry) error {
 	return w.goTool(append([]string{"build", "-overlay", overlay}, packages...)...)
 }
 
+// test runs the test that an exhibit names, with its bug in the product if it has changes, and says whether it failed. Only a test
+// that ran and failed has found something: what does not compile, or is not there, is an error.
+func (w *workshop) test(e *Entry) (failed bool, output string, err error) {
+	pkg, name, _ := strings.Cut(e.Test, " ")
+	args := []string{"test", "-count=1", "-v", "-run", "^" + strings.TrimSpace(name) + "$"}
+	if len(e.Changes) > 0 {
+		overlay, _, err := w.overlay(e)
+		if err != nil {
+			return false, "", err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.Command("go", append(args, pkg)...)
+	cmd.Dir = w.root
+	out, err := cmd.CombinedOutput()
+	switch output = string(out); {
+	case !strings.Contains(output, "=== RUN   "+strings.TrimSpace(name)):
+		return false, output, fmt.Errorf("%s was not run: %s", e.Test, tail(output, 2000))
+	case err == nil:
+		return false, output, nil
+	}
+	return true, output, nil
+}
+
 func (w *workshop) overlay(e *Entry) (string, []string, error) {
 	dir := filepath.Join(w.dir, e.ID)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
