@@ -1,6 +1,7 @@
 package node
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,10 +12,12 @@ import (
 )
 
 // compactor runs compactions beside everything else that is done to the logs, a few at once, in the order in which they
-// were asked for.
+// were asked for. Their threads have a low priority (inBackground). What others may wait for meanwhile, the locks of a log, they
+// hold for moments only, but those of deleting and renaming files.
 type compactor struct {
 	in      *inbox
 	metrics *metrics
+	log     *slog.Logger
 	pacer   pacer
 	quit    chan struct{}
 	done    sync.WaitGroup
@@ -32,11 +35,11 @@ type compaction struct {
 	perSec float64
 }
 
-func newCompactor(threads int, in *inbox, m *metrics) *compactor {
-	c := &compactor{in: in, metrics: m, quit: make(chan struct{}), pacer: pacer{began: time.Now()}}
+func newCompactor(threads int, in *inbox, m *metrics, log *slog.Logger) *compactor {
+	c := &compactor{in: in, metrics: m, log: log, quit: make(chan struct{}), pacer: pacer{began: time.Now()}}
 	c.wake.L = &c.mu
 	for range threads {
-		c.done.Go(c.work)
+		c.done.Go(func() { inBackground(c.work) })
 	}
 	return c
 }
@@ -66,7 +69,10 @@ func (c *compactor) next() (compaction, bool) {
 	return x, true
 }
 
-func (c *compactor) work() {
+func (c *compactor) work(err error) {
+	if err != nil {
+		c.log.Warn("compaction has the priority of everything else", "error", err)
+	}
 	for {
 		x, ok := c.next()
 		if !ok {

@@ -197,7 +197,7 @@ func (n *Node) begin(c Core) {
 	n.storage = newStorage(x.run)
 	x.storage = n.storage
 	x.deleter = &deleter{store: n.store, storage: n.storage, in: n.inbox, log: n.cfg.Log}
-	n.compactor = newCompactor(int(n.settings.CleanerThreads), n.inbox, n.metrics)
+	n.compactor = newCompactor(int(n.settings.CleanerThreads), n.inbox, n.metrics, n.cfg.Log)
 	x.compactor = n.compactor
 	n.registerGauges()
 	l := &loop{

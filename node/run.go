@@ -23,6 +23,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	makeRoom(int(n.settings.CleanerThreads))
 	pace := paceCollector()
 	defer runtime.KeepAlive(pace)
 	select {
