@@ -374,7 +374,7 @@ func (b *Broker) onWritten(in Written) {
 // saveProducers stores the producer table, so that recovery need not read the log from its start; and where the log is
 // about to be deleted from its start, could not.
 func (b *Broker) saveProducers(p *partition) {
-	if p.replica.Log().Producers().Len() == 0 || p.replica.LogEnd() <= p.saved {
+	if p.replica.Rebuilding() || p.replica.Log().Producers().Len() == 0 || p.replica.LogEnd() <= p.saved {
 		return
 	}
 	if offset, snapshot := p.replica.ProducerSnapshot(); len(snapshot) > 0 {

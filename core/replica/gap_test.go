@@ -63,6 +63,9 @@ func TestCompactLimit(t *testing.T) {
 	require.EqualValues(t, 1, limit)
 	require.Equal(t, []int64{5, 8}, producers)
 	leader.r.rebuilding = true
+	res, pending := leader.r.DeleteRecords(leader.now, 1, 9, &leader.out)
+	require.False(t, pending)
+	require.Equal(t, codeStorage, res.Code, "nor is anything deleted that has not been read again")
 	_, _, ok = leader.r.CompactLimit()
 	require.False(t, ok)
 	leader.r.rebuilding = false

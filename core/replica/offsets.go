@@ -91,6 +91,9 @@ type deletion struct {
 // refused, as a write is: an eligible replica that has not deleted anything could be elected (KIP-966).
 func (r *Replica) DeleteRecords(now core.Time, offset int64, w Waiter, out *Out) (res Deleted, pending bool) {
 	code := r.checkServing(now, -1)
+	if code == codeNone && r.rebuilding {
+		code = codeStorage // as Produce
+	}
 	if code == codeNone && r.cfg.KeepRecords {
 		code = codePolicyViolation
 	}

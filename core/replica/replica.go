@@ -271,6 +271,10 @@ func (r *Replica) ProducerSnapshot() (offset int64, snapshot []byte) {
 	return r.log.End(), r.log.Producers().Snapshot()
 }
 
+// Rebuilding says that the producer table is being read from the log again: it is not to be stored as it is, nor is anything
+// to be deleted that may not have been read yet (rule 18).
+func (r *Replica) Rebuilding() bool { return r.rebuilding }
+
 // RetainLimit is the offset that no deletion may reach: the last stable offset, never beyond the high watermark (rule 19).
 func (r *Replica) RetainLimit() int64 { return r.LastStable() }
 
