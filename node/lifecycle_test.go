@@ -64,6 +64,19 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
+// TestDirectoryThatIsGivenBack: a start waits for the last moments of the process before it.
+func TestDirectoryThatIsGivenBack(t *testing.T) {
+	dir := t.TempDir()
+	first := startNode(t, Config{Settings: settingsFor(dir)})
+	went := make(chan struct{})
+	time.AfterFunc(300*time.Millisecond, func() {
+		defer close(went)
+		stop(t, first)
+	})
+	startNode(t, Config{Settings: settingsFor(dir)})
+	<-went
+}
+
 // TestDirectoryOfAnotherCluster: with its metadata gone a broker would begin a new cluster, in which all its logs are nobody's.
 func TestDirectoryOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()

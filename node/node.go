@@ -109,6 +109,21 @@ func (n *Node) start() error {
 	return nil
 }
 
+// lockPatience is how long a start waits for a directory that another process has. One that was killed has it until the kernel has
+// closed all of its files, which takes a while if they are thousands; who starts brokers again does not wait for that.
+const lockPatience = 3 * time.Second
+
+func (n *Node) openStore() (*segment.Store, error) {
+	began := time.Now()
+	for {
+		s, err := segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, Compressor: compress.Codecs{}, ForEach: inParallel})
+		if !errors.Is(err, disk.ErrLocked) || time.Since(began) > lockPatience {
+			return s, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // openDirectory opens the data directory and checks that it is this broker's.
 func (n *Node) openDirectory() (broker.Boot, error) {
 	fs, err := file.Open(n.settings.LogDir)
@@ -119,8 +134,7 @@ func (n *Node) openDirectory() (broker.Boot, error) {
 	if n.cfg.wrapFS != nil {
 		n.fs = n.cfg.wrapFS(fs)
 	}
-	n.store, err = segment.Open(n.fs, segment.Options{MaxOpenFiles: maxOpenFiles(), Decompressor: compress.Codecs{}, Compressor: compress.Codecs{}, ForEach: inParallel})
-	if err != nil {
+	if n.store, err = n.openStore(); err != nil {
 		return broker.Boot{}, err
 	}
 	for _, line := range n.store.Notices() {
