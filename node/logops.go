@@ -92,7 +92,7 @@ func (x *executor) onLog(q *queue, l *segment.Log, e broker.Effect) {
 	case broker.Compact:
 		x.compactor.add(l, e)
 	case broker.SaveEpochs:
-		err := x.untilThereIsRoom("saving a leader-epoch history", func() error { return l.SaveEpochs(e.Epochs) })
+		err := x.untilThereIsRoom(fast, "saving a leader-epoch history", func() error { return l.SaveEpochs(e.Epochs) })
 		if err != nil {
 			x.failed(e.Log, "saving the leader-epoch history", err)
 		}
@@ -212,7 +212,7 @@ func gather(jobs []job) (batches []record.Batch, sync bool) {
 
 func (x *executor) truncate(q *queue, l *segment.Log, e broker.Truncate) {
 	var end int64
-	err := x.untilThereIsRoom("truncating a log", func() (err error) {
+	err := x.untilThereIsRoom(slow, "truncating a log", func() (err error) {
 		end, err = l.Truncate(e.To)
 		return err
 	})
@@ -228,7 +228,7 @@ func (x *executor) truncate(q *queue, l *segment.Log, e broker.Truncate) {
 
 // reset empties a log, which begins and ends at e.Start then.
 func (x *executor) reset(q *queue, l *segment.Log, e broker.ResetLog) {
-	err := x.untilThereIsRoom("emptying a log", func() error { return l.Reset(e.Start) })
+	err := x.untilThereIsRoom(slow, "emptying a log", func() error { return l.Reset(e.Start) })
 	if err != nil {
 		x.failed(e.Log, "emptying", err)
 		return
@@ -239,7 +239,7 @@ func (x *executor) reset(q *queue, l *segment.Log, e broker.ResetLog) {
 
 func (x *executor) setStart(l *segment.Log, e broker.SetStart) {
 	var start int64
-	err := x.untilThereIsRoom("moving the first offset", func() (err error) {
+	err := x.untilThereIsRoom(slow, "moving the first offset", func() (err error) {
 		start, err = l.SetStart(e.Start, e.Producers)
 		return err
 	})

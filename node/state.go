@@ -18,7 +18,7 @@ import (
 // saveState stores the broker's small state. The core waits for it before it
 // sends anything that depends on it (rule 11), so without room it is tried again until there is.
 func (x *executor) saveState(e broker.SaveState) {
-	if err := x.untilThereIsRoom("storing the broker's state", func() error { return x.store.SaveState(e.State) }); err != nil {
+	if err := x.untilThereIsRoom(slow, "storing the broker's state", func() error { return x.store.SaveState(e.State) }); err != nil {
 		x.in.put(broker.DiskFailed{Err: err})
 		return
 	}
@@ -26,7 +26,7 @@ func (x *executor) saveState(e broker.SaveState) {
 }
 
 func (x *executor) saveSnapshot(e broker.SaveSnapshot) {
-	err := x.untilThereIsRoom("storing a metadata snapshot", func() error {
+	err := x.untilThereIsRoom(slow, "storing a metadata snapshot", func() error {
 		return x.snapshots.Save(snapshot.ID(e.Snapshot.SnapshotID), e.Snapshot.Bytes)
 	})
 	if err != nil {
@@ -37,17 +37,22 @@ func (x *executor) saveSnapshot(e broker.SaveSnapshot) {
 }
 
 // untilThereIsRoom tries again what failed for want of space. It reports any other error, and gives up when the node stops.
-func (x *executor) untilThereIsRoom(doing string, do func() error) error {
+// Meanwhile its worker does not count: if all of them waited here, nobody would delete anything.
+func (x *executor) untilThereIsRoom(c class, doing string, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, disk.ErrNoSpace) {
 			return err
 		}
 		x.log.Error(doing+" found no room; trying again", "err", err)
+		back := x.storage.standIn(c)
 		select {
 		case <-x.quit:
-			return err
 		case <-time.After(retryPause):
+			err = nil
+		}
+		if back(); err != nil {
+			return err
 		}
 	}
 }

@@ -155,8 +155,12 @@ func (s *storage) work(c class, q *queue) {
 				continue
 			}
 		}
-		if q = s.nextReady(c); q != nil {
+		var over bool
+		if q, over = s.nextReady(c); q != nil {
 			continue
+		}
+		if over {
+			return
 		}
 		select {
 		case q = <-s.next[c]:
@@ -166,19 +170,47 @@ func (s *storage) work(c class, q *queue) {
 	}
 }
 
-// nextReady returns a queue that waits for a worker; if there is none, the worker is idle now.
-func (s *storage) nextReady(c class) *queue {
+// nextReady returns a queue that waits for a worker. If there is none, the worker is idle now, or over if there are too many.
+func (s *storage) nextReady(c class) (q *queue, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if q := s.popReady(c); q != nil {
+		return q, false
+	}
+	if s.running[c] > workers[c] {
+		s.running[c]--
+		return nil, true
+	}
+	s.idling[c]++
+	return nil, false
+}
+
+func (s *storage) popReady(c class) *queue {
 	list := s.ready[c]
 	if len(list) == 0 {
-		s.idling[c]++
 		return nil
 	}
 	q := list[0]
 	list[0] = nil
 	s.ready[c] = list[1:]
 	return q
+}
+
+// standIn lets another worker do the jobs of a class while one waits for something that others' jobs may bring about, as
+// deleting makes room; back says that it waits no more.
+func (s *storage) standIn(c class) (back func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[c]--
+	if q := s.popReady(c); q != nil {
+		s.running[c]++
+		go s.work(c, q)
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running[c]++
+	}
 }
 
 // maxTake bounds the jobs that are taken at a time, so that the core hears of the first ones.
