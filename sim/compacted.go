@@ -330,7 +330,8 @@ func (o *oracle) gone(t *truth, was *stored, kept []bool, buried map[uint64]int6
 	}
 }
 
-// staysDeleted demands that nothing older is left of keys whose tombstone was taken away.
+// staysDeleted demands that nothing older is left of keys whose tombstone was taken away. What is below the log's start is deleted,
+// though it may still be in a file.
 func (o *oracle) staysDeleted(t *truth, left []stored, buried map[uint64]int64) {
 	if len(buried) == 0 {
 		return
@@ -339,7 +340,7 @@ func (o *oracle) staysDeleted(t *truth, left []stored, buried map[uint64]int64) 
 		b := &left[i]
 		for j := range b.keyed {
 			offset := b.base + int64(j)
-			if at, ok := buried[b.keyed[j].key]; ok && offset < at && (b.kept == nil || b.kept[j]) {
+			if at, ok := buried[b.keyed[j].key]; ok && offset >= t.start && offset < at && (b.kept == nil || b.kept[j]) {
 				o.w.fail("deleted key back", "%s: %s lacks the tombstone at offset %d and has the record at %d", t.name(), t.host.name(), at, offset)
 				return
 			}

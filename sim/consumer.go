@@ -377,6 +377,17 @@ func (c *consumer) seek(p *position, end int64) {
 	}
 }
 
+// foreign names what it is that records are read which no client has sent to a partition. A whole batch of another log has a right
+// CRC: where a misdirected write puts one in the place of another, nothing more can be said.
+func (w *world) foreign(topic string, partition int32) string {
+	for _, h := range w.hosts {
+		if h.misdirected(topic + "-" + itoa(int(partition))) {
+			return undecidable
+		}
+	}
+	return "damage served"
+}
+
 // readRecords turns the records of a fetch into values, with what compaction may have taken away, and returns the offset to go on at.
 // Every batch must be whole and right: the broker serves no damage (rule 17).
 func readRecords(w *world, who, topic string, partition int32, from int64, raw []byte) ([]linearizability.Record, int64) {
@@ -406,7 +417,7 @@ func readRecords(w *world, who, topic string, partition int32, from int64, raw [
 			}
 			v, ok := valueOf(&r)
 			if !ok {
-				w.fail("damage served", "%s: %s-%d, offset %d: not the bytes of any record that was sent", who, topic, partition, r.Offset)
+				w.fail(w.foreign(topic, partition), "%s: %s-%d, offset %d: not the bytes of any record that was sent", who, topic, partition, r.Offset)
 				return out, next
 			}
 			out = append(out, linearizability.Record{Offset: r.Offset, Value: v})

@@ -33,6 +33,7 @@ func drawPlain(s uint64, brokers int) *Plan {
 	}
 	drawGroups(p, seed.New(s, seed.Label("groups"))) // last: what it adds has the highest numbers
 	drawMixtures(p, seed.New(s, seed.Label("group mixtures")))
+	drawRolling(p, seed.New(s, seed.Label("rolling assignors")))
 	drawSeeSaws(p, seed.New(s, seed.Label("see-saws")))
 	return p
 }

@@ -295,6 +295,7 @@ func (q *logQueue) flush(h *host, sync bool) {
 // delete deletes the log. Its queue goes with it: a log of that id does not come again.
 func (q *logQueue) delete(h *host) {
 	q.log = nil
+	h.w.oracle.deleting(h, q)
 	if err := h.store.DeleteLogs(q.id); err != nil {
 		h.w.event(h.lane, "log", "deleting a log: "+err.Error())
 		if errors.Is(err, segment.ErrDiskFailed) {

@@ -52,9 +52,11 @@ func (m *member) join() {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Group, req.MemberID, req.InstanceID, req.ProtocolType = m.mp.Group, m.id, m.instance(), "consumer"
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(m.mp.Session.Milliseconds()), int32(m.mp.Rebalance.Milliseconds())
-	p := kmsg.NewJoinGroupRequestProtocol()
-	p.Name, p.Metadata = m.assignor(), m.metadata()
-	req.Protocols = append(req.Protocols, p)
+	for _, name := range m.assignors() {
+		p := kmsg.NewJoinGroupRequestProtocol()
+		p.Name, p.Metadata = name, m.metadata(name)
+		req.Protocols = append(req.Protocols, p)
+	}
 	if m.id == "" && req.InstanceID != nil {
 		m.usurps()
 	}
@@ -80,6 +82,8 @@ func (m *member) join() {
 			m.calm()
 		case code == kerr.RebalanceInProgress.Code:
 			m.calm()
+		case code == kerr.InconsistentGroupProtocol.Code && m.mp.Rolls: // one who has died, and is not missed yet, offered less
+			m.calm()
 		case !m.elsewhere(code):
 			m.unexpected("JoinGroup", code)
 		}
@@ -88,6 +92,12 @@ func (m *member) join() {
 
 func (m *member) joined(resp *kmsg.JoinGroupResponse) {
 	m.id, m.epoch, m.phase, m.assignments = resp.MemberID, resp.Generation, syncing, nil
+	if resp.Protocol != nil {
+		m.protocol = *resp.Protocol
+	}
+	if !slices.Contains(m.assignors(), m.protocol) {
+		m.w.fail("protocol", "%s is told to assign by %q, and offered %q", m.name, m.protocol, m.assignors())
+	}
 	m.g.joined(resp.LeaderID == "")
 	if m.doom != nil {
 		m.doom.Mattered++
@@ -96,7 +106,8 @@ func (m *member) joined(resp *kmsg.JoinGroupResponse) {
 		return
 	}
 	if resp.LeaderID == m.id && !resp.SkipAssignment {
-		if m.assign(resp); m.mp.Cooperative {
+		if m.assign(resp); m.protocol == cooperativeAssignor {
+			m.w.stats.Rolled += b2i(m.mp.Rolls)
 			m.transfer(resp)
 		}
 	} else if resp.LeaderID == m.id && len(m.counts) == 0 { // it leads with what another process assigned, and does not know from what
@@ -142,7 +153,7 @@ func (m *member) assign(resp *kmsg.JoinGroupResponse) {
 func (m *member) sync() {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Group, req.MemberID, req.Generation, req.InstanceID = m.mp.Group, m.id, m.epoch, m.instance()
-	kind, protocol := "consumer", m.assignor()
+	kind, protocol := "consumer", m.protocol
 	req.ProtocolType, req.Protocol = &kind, &protocol
 	for _, a := range m.assignments {
 		x := kmsg.NewSyncGroupRequestGroupAssignment()
@@ -270,7 +281,7 @@ func (m *member) rejoin() {
 		return
 	}
 	m.news = true
-	if !m.mp.Cooperative {
+	if !m.cooperates() {
 		m.goAll()
 		return
 	}

@@ -7,18 +7,11 @@ import (
 // Cooperative rebalancing (KIP-429): a member keeps what it has while the group rebalances, and says in its metadata what that is
 // and of which generation. What is to go to another member is given up after one rebalance, and assigned by the next.
 
-func (m *member) assignor() string {
-	if m.mp.Cooperative {
-		return "cooperative-sticky"
-	}
-	return "range"
-}
-
-// metadata is the subscription with which the member joins.
-func (m *member) metadata() []byte {
+// metadata is the subscription with which the member joins, for one of the assignors that it offers.
+func (m *member) metadata(assignor string) []byte {
 	s := kmsg.NewConsumerMemberMetadata()
 	s.Version, s.Topics = 1, m.wanted()
-	if m.mp.Cooperative {
+	if assignor == cooperativeAssignor {
 		s.Version, s.Generation = 2, m.ownedAt
 		for _, t := range m.plan.Topics {
 			x := kmsg.NewConsumerMemberMetadataOwnedPartition()
@@ -100,5 +93,5 @@ func (m *member) settle(parts []partOf) bool {
 
 // mayCommit says whether the member may commit: it is in the group, or keeps what it has while it waits for the next generation.
 func (m *member) mayCommit() bool {
-	return m.phase == inside || m.phase == outside && m.mp.Cooperative && !m.mp.Modern && m.id != "" && m.epoch == m.ownedAt && len(m.held) > 0
+	return m.phase == inside || m.phase == outside && m.cooperates() && !m.mp.Modern && m.id != "" && m.epoch == m.ownedAt && len(m.held) > 0
 }

@@ -30,8 +30,9 @@ type member struct {
 	leaving     bool //
 	phase       phaseOfMember
 	id          string
-	epoch       int32 // generation, or member epoch
-	protocol    string
+	epoch       int32        // generation, or member epoch
+	protocol    string       // classic: the assignor of the generation
+	step        int          // of a rolling change of assignors
 	counts      []int32      // classic leader: partitions of each topic when it assigned
 	looks       int          // classic leader: heartbeats since it looked for new partitions
 	assignments []assignment // classic leader: what it is about to send
@@ -187,6 +188,7 @@ func (m *member) rise() {
 	}
 	m.life++
 	m.up, m.doom, m.wasted = true, nil, 0
+	m.roll()
 	m.ownedAt, m.reads, m.barred, m.usurping = -1, m.subscription(), false, false
 	m.begins()
 	m.coordinator, m.asking, m.committing, m.looking, m.learning, m.leaving = -1, false, false, false, false, false

@@ -17,14 +17,8 @@ import (
 
 // drawMixtures makes such groups of some that there are. It has a stream of its own, so that worlds without them stay as they are.
 func drawMixtures(p *Plan, c seed.Stream) {
-	var names []string
-	for i := range p.Clients {
-		if m := p.Clients[i].Member; m != nil && !slices.Contains(names, m.Group) {
-			names = append(names, m.Group)
-		}
-	}
 	mixed := false
-	for _, name := range names {
+	for _, name := range groupNames(p) {
 		if c.Chance(500) {
 			x := mixture{p: p, c: &c, name: name}
 			x.draw()

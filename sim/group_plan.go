@@ -19,6 +19,7 @@ type MemberPlan struct {
 	Gone      bool          // if it is down when the world heals, it stays down, unless it is the group's first
 
 	Cooperative bool    // classic: keeps what it has over a rebalance (KIP-429)
+	Rolls       bool    // classic: changes from one to the other as it is started again, see drawRolling
 	Subs        [][]int // what it wants to read, of the topics of its plan: the first, and after each change the next; nil: all
 	Pattern     bool    // KIP-848: it wants some of these by a pattern
 	Twin        bool    // has the instance id of another one, and begins when a fault says so

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +62,23 @@ func TestMixedGroups(t *testing.T) {
 	require.Positive(t, sum.Downgrades)
 	for _, kind := range []FaultKind{MemberSubscribe, MemberTwin} {
 		require.Positive(t, sum.fault(kind.String()).Mattered, kind.String())
+	}
+}
+
+// TestRollingAssignors: groups change from eager to cooperative rebalancing while they work.
+func TestRollingAssignors(t *testing.T) {
+	var sum Stats
+	groups := 0
+	for s := uint64(1); sum.Rolled == 0 || groups < 5; s++ {
+		require.Less(t, s, uint64(3000))
+		p := Draw(s)
+		if !slices.ContainsFunc(p.Clients, func(c ClientPlan) bool { return c.Member != nil && c.Member.Rolls }) {
+			continue
+		}
+		groups++
+		r := RunPlan(p, Options{})
+		require.Nil(t, r.Failure, "seed %d", s)
+		sum.Add(&r.Stats)
 	}
 }
 

@@ -53,6 +53,7 @@ type truth struct {
 	restart   int64           // where it is to begin again, 0 if it is not
 	limbo     []stored        // of refused appends: they may be in the file yet, if they could not be cut off or the cut is lost with the power
 	aside     bool            // reported as damaged
+	dying     bool            // it is being deleted: a crash may leave any part of it
 	gone      bool            // deleted
 	pass      *broker.Compact // a compaction of which nobody has looked at what it did
 	unsettled bool            // one before it, or it, has changed files
@@ -123,6 +124,9 @@ func (o *oracle) opened(h *host, q *logQueue, topic string, s *log.State, err er
 		o.logs[replicaKey{h.index, q.id}] = t
 		o.order = append(o.order, t)
 		o.ids[topic] = q.id.Topic
+	}
+	if t.dying {
+		t.dying, t.written, t.durable = false, 0, 0
 	}
 	harmed, must := h.harmed(t.name()), h.undamaged(t.name(), t.durable)
 	if err != nil {
@@ -300,10 +304,17 @@ func (o *oracle) setAside(h *host, id core.Partition) {
 	}
 }
 
+// deleting notes that a log is about to go.
+func (o *oracle) deleting(h *host, q *logQueue) {
+	if t := o.log(h, q.id); t != nil {
+		t.dying = true
+	}
+}
+
 // deleted notes that a log is gone: its topic is, or it was damaged and is fetched again.
 func (o *oracle) deleted(h *host, q *logQueue) {
 	if t := o.log(h, q.id); t != nil {
-		t.gone, t.pass = true, nil
+		t.dying, t.gone, t.pass = false, true, nil
 		t.batches, t.limbo, t.start, t.written, t.durable = nil, nil, 0, 0, 0
 	}
 }

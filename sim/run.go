@@ -82,7 +82,7 @@ func RunPlan(p *Plan, o Options) (r Result) {
 	return
 }
 
-// undecidable ends a world of which nothing more can be said: a misdirected write has put a whole batch where a log begins or ends.
+// undecidable ends a world of which nothing more can be said: a misdirected write has put a whole batch where a log begins or ends, or in the place of another one.
 // Batches do not say which log they belong to, in no version of the format, so neither a broker nor an oracle can tell.
 const undecidable = "undecidable"
 

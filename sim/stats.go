@@ -28,6 +28,7 @@ type Stats struct {
 	Resumed     int64 // partitions that were gone on with at a committed offset
 	Upgrades    int64 // of groups to the protocol of KIP-848, seen by members of the classic one
 	Downgrades  int64
+	Rolled      int64 // assignments by the new assignor, in groups that change theirs
 
 	Passes    int64 // of compaction that found it was time, and came to their end
 	PassSteps int64 // times at which one was left, and other things came in between
@@ -111,6 +112,7 @@ func (s *Stats) Add(t *Stats) {
 	s.Resumed += t.Resumed
 	s.Upgrades += t.Upgrades
 	s.Downgrades += t.Downgrades
+	s.Rolled += t.Rolled
 	s.Passes += t.Passes
 	s.PassSteps += t.PassSteps
 	s.PassesCut += t.PassesCut

@@ -135,8 +135,9 @@ type SaveEpochs struct {
 	Epochs []log.EpochStart
 }
 
-// SaveProducers stores a snapshot of the producer table as of Offset, so that
-// recovery need not read the log from its start.
+// SaveProducers stores a snapshot of the producer table as of Offset, which is committed, so that recovery need not read the log from its
+// start. Once records are deleted it is all that tells of their producers: a host that could not store it deletes none that no earlier
+// one covers.
 type SaveProducers struct {
 	Log      core.Partition
 	Offset   int64

@@ -27,7 +27,7 @@ type partition struct {
 	compacting         bool           // a run of compaction is not answered yet
 	gaps               bool           // its log was told that offsets may be missing
 	due                core.Time      // when the replica wants a Tick; see deadlines
-	saved              int64          // log end offset of the last producer snapshot
+	saved              int64          // offset of the last producer snapshot
 	damaged            bool           // its log is (rule 15)
 	damagedIn          int32          // the leader epoch in which that was found
 	givingUp           bool           // the controller is being told so
@@ -301,11 +301,13 @@ func (b *Broker) carryOut(p *partition) {
 
 func (b *Broker) carryLog(p *partition, out *replica.Out) {
 	if out.Truncate.Set {
-		p.saved = min(p.saved, out.Truncate.Offset) // snapshots beyond it go with it
+		if p.saved > out.Truncate.Offset {
+			p.saved = -1 // snapshots beyond it go with it
+		}
 		b.out.Add(Truncate{Log: p.id, To: out.Truncate.Offset})
 	}
 	if out.Restart.Set {
-		p.saved = min(p.saved, out.Restart.Offset)
+		p.saved = -1
 		b.out.Add(ResetLog{Log: p.id, Start: out.Restart.Offset})
 	}
 	// The producer table already counts what is to be appended, so that goes first where the start moves with it: a
@@ -374,7 +376,7 @@ func (b *Broker) onWritten(in Written) {
 // saveProducers stores the producer table, so that recovery need not read the log from its start; and where the log is
 // about to be deleted from its start, could not.
 func (b *Broker) saveProducers(p *partition) {
-	if p.replica.Rebuilding() || p.replica.Log().Producers().Len() == 0 || p.replica.LogEnd() <= p.saved {
+	if p.replica.Rebuilding() || p.replica.Log().Producers().Len() == 0 || p.replica.HighWatermark() <= p.saved {
 		return
 	}
 	if offset, snapshot := p.replica.ProducerSnapshot(); len(snapshot) > 0 {

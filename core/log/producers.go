@@ -272,6 +272,18 @@ func (p *Producers) Expire(now core.WallMillis, ttl int64) int {
 	return n
 }
 
+// AsOf returns the table as it was when the log ended at end; false if that cannot be told any more, see ExactFrom.
+func (p *Producers) AsOf(end int64) (*Producers, bool) {
+	if p == nil {
+		return NewProducers(0), true
+	}
+	t, err := LoadSnapshot(p.Snapshot())
+	if err != nil {
+		return nil, false // cannot be: it was made just now
+	}
+	return t, t.Truncate(end)
+}
+
 // Below returns what is known of the batches below offset: the table with which a log begins there whose earlier records are
 // deleted. Of batches of an epoch that a later one above offset has replaced, and of those that more than five followed, nothing
 // is known; who has the batches from offset on, too, comes to the same table.

@@ -266,9 +266,20 @@ func (r *Replica) Resume(now core.Time, out *Out) {
 	}
 }
 
-// ProducerSnapshot returns the producer table as of offset, the log end.
+// ProducerSnapshot returns the producer table as of offset, the high watermark. As of the log's end it would be dropped with the end,
+// by a truncation or a crash, and then nothing would be left of producers whose records are deleted (rule 18, museum D06). The snapshot
+// is nil if nothing is known.
 func (r *Replica) ProducerSnapshot() (offset int64, snapshot []byte) {
-	return r.log.End(), r.log.Producers().Snapshot()
+	offset = r.hw
+	t, ok := r.log.Producers().AsOf(offset)
+	if !ok {
+		offset = r.log.Start()
+		t = r.log.Producers().Below(offset)
+	}
+	if t.Len() == 0 {
+		return offset, nil
+	}
+	return offset, t.Snapshot()
 }
 
 // Rebuilding says that the producer table is being read from the log again: it is not to be stored as it is, nor is anything

@@ -56,11 +56,12 @@ type Log struct {
 	reads, ends   *spots        // where reads and appends ended
 
 	// Used with op held.
-	room          int64   // the last segment's file is prepared up to here
-	lastEpoch     int32   // of the last batch
-	unsettled     bool    // something was cut off, which is not synced
-	sinceSnapshot int64   // bytes appended since SaveProducers
-	snapshots     []int64 // offsets of the producer snapshots there are, ascending
+	room          int64       // the last segment's file is prepared up to here
+	lastEpoch     int32       // of the last batch
+	unsettled     bool        // something was cut off, which is not synced
+	sinceSnapshot int64       // bytes appended since SaveProducers
+	snapshots     []int64     // offsets of the producer snapshots there are, ascending
+	unsaved       producersAt // one that could not be stored
 
 	// Guarded by store.dirtyMu.
 	listed bool // in store.dirty

@@ -11,7 +11,9 @@ import (
 
 // SaveProducers keeps a snapshot of the producer table as of offset, so that
 // OpenLog need not replay the log from its start. The last few are kept. It is
-// not synced, unless records below it are deleted: one that is missing or torn is passed over, and more is replayed.
+// not synced, unless records below it are deleted: one that is missing or torn is passed over, and more is replayed. Where there is one
+// of that offset, or a later one, nothing is to be done: it is of the same log. If it fails, nothing beyond the last snapshot is
+// deleted from the log's start until it does not, see unsaved.
 func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -21,12 +23,27 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	if offset > l.end {
 		return fmt.Errorf("producer snapshot of %s at %d, it ends at %d: %w", l.directory(), offset, l.end, ErrOffsetOutOfRange)
 	}
-	if err := l.dropSnapshots(offset - 1); err != nil {
+	l.unsaved = producersAt{offset, snapshot}
+	return l.saveProducers()
+}
+
+// producersAt is a snapshot of the producer table as of an offset.
+type producersAt struct {
+	offset   int64
+	snapshot []byte // nil is none
+}
+
+// saveProducers stores what is unsaved.
+func (l *Log) saveProducers() error {
+	u := l.unsaved
+	if n := len(l.snapshots); u.snapshot == nil || n > 0 && l.snapshots[n-1] >= u.offset {
+		l.unsaved = producersAt{}
+		return nil
+	}
+	if err := l.writeSnapshot(u.offset, u.snapshot); err != nil {
 		return err
 	}
-	if err := l.writeSnapshot(offset, snapshot); err != nil {
-		return err
-	}
+	l.unsaved = producersAt{}
 	if len(l.snapshots) > keepSnapshots { // what is deleted may be the only one that is durable
 		if err := l.syncSnapshot(); err != nil {
 			return err
@@ -40,6 +57,25 @@ func (l *Log) SaveProducers(offset int64, snapshot []byte) error {
 	}
 	l.sinceSnapshot = 0
 	return nil
+}
+
+// coverProducers makes durable what is known of the producers of records below an offset, which are about to be deleted, and returns how
+// far that reaches: no further than the offset, but to the last snapshot if there is no room for a newer one. Its error says why.
+func (l *Log) coverProducers(start int64) (int64, error) {
+	err := l.saveProducers()
+	if err != nil {
+		reach := l.start
+		if n := len(l.snapshots); n > 0 {
+			reach = max(reach, l.snapshots[n-1])
+		}
+		if start = min(start, reach); start <= l.start {
+			return l.start, err
+		}
+	}
+	if errSync := l.syncSnapshot(); errSync != nil {
+		return l.start, errSync
+	}
+	return start, err
 }
 
 // writeSnapshot writes the snapshot of an offset above those of all that there are, or of the last of them again.
@@ -104,20 +140,27 @@ func (l *Log) dropSnapshotsBut(keep int64) error {
 	return nil
 }
 
-// loadProducers returns the producer table as of the log's end: from the latest snapshot that is whole, and the batches
-// after it. l.op is held.
+// loadProducers returns the producer table as of the log's end: from the latest snapshot, and the batches after it. Snapshots that a
+// power loss has torn are removed. One that cannot be read is no reason to do without: it may be all that is left of some
+// producers. l.op is held.
 func (l *Log) loadProducers() (*log.Producers, error) {
 	table, from := log.NewProducers(0), l.start
-	for i := len(l.snapshots) - 1; i >= 0; i-- {
-		b, err := readFile(l.store.fs, l.snapshotName(l.snapshots[i]))
+	whole := l.snapshots[:0]
+	for _, offset := range l.snapshots {
+		b, err := readFile(l.store.fs, l.snapshotName(offset))
+		if err != nil && !errors.Is(err, disk.ErrNotExist) {
+			return nil, err
+		}
+		t, err := log.LoadSnapshot(b)
 		if err != nil {
-			continue // it is only a short cut
+			if err := removeIfThere(l.store.fs, l.snapshotName(offset)); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		if t, err := log.LoadSnapshot(b); err == nil {
-			table, from = t, l.snapshots[i]
-			break
-		}
+		table, from, whole = t, offset, append(whole, offset)
 	}
+	l.snapshots = whole
 	if err := l.replay(table, max(from, l.start)); err != nil {
 		return nil, err
 	}

@@ -1,9 +1,11 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 
 	"lockstep/core"
+	"lockstep/disk"
 )
 
 // SetStart durably makes start the log's first offset and deletes segments
@@ -31,7 +33,9 @@ func (l *Log) SetStart(start int64, producers []byte) (int64, error) {
 	case start > l.end:
 		err = l.beginAt(start, producers)
 	default:
-		err = l.moveStart(start)
+		if _, err = l.coverProducers(start); err == nil {
+			err = l.moveStart(start)
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("set start of %s to %d: %w", l.directory(), start, err)
@@ -42,9 +46,6 @@ func (l *Log) SetStart(start int64, producers []byte) (int64, error) {
 // moveStart moves the start within the log. That is durable before a segment
 // is deleted, so that a restart can tell a segment that is not needed any more from one that is missing.
 func (l *Log) moveStart(start int64) error {
-	if err := l.syncSnapshot(); err != nil {
-		return err
-	}
 	l.store.journal.setStart(l.id, start)
 	if err := l.store.journal.sync(); err != nil {
 		l.store.journal.setStart(l.id, l.start) // what is noted is written with the next note
@@ -166,15 +167,19 @@ func (l *Log) Retain(limit int64, wall core.WallMillis) (int64, error) {
 		return 0, err
 	}
 	start, err := l.retained(limit, wall)
+	if err == nil && start > l.start {
+		start, err = l.coverProducers(start)
+		if errors.Is(err, disk.ErrNoSpace) && start > l.start {
+			err = nil // some is deleted all the same, which makes room
+		}
+	}
 	if err == nil && start > l.noted.off && start > l.start {
 		err = l.settle()
 	}
 	switch {
 	case err != nil || start <= l.start:
 	case start == l.end && start > l.last().base:
-		if err = l.syncSnapshot(); err == nil { // all that is left of the producers
-			err = l.empty(start)
-		}
+		err = l.empty(start)
 	default:
 		err = l.moveStart(start)
 	}

@@ -224,6 +224,9 @@ func (l *Log) removeTail(c cut) error {
 	if err := l.dropSnapshots(c.end.off); err != nil {
 		return err
 	}
+	if l.unsaved.offset > c.end.off {
+		l.unsaved = producersAt{}
+	}
 	l.room = 0
 	if c.seg == nil {
 		return nil

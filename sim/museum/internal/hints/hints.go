@@ -34,7 +34,7 @@ const bothProtocols = "both-protocols"
 // Known says whether a hint means anything. A hint is the name of a fault, as
 // fault tables have it but with dashes for spaces; power-loss-at-end; brokers-N;
 // topic-SETTING; broker-SETTING; short-N, work of at most N seconds; no-admin; after-ack and its like, of faults that wait for a moment;
-// group, group-classic, group-consumer (KIP-848), group-cooperative (KIP-429), group-topics (a member that changes what it reads) or
+// group, group-classic, group-consumer (KIP-848), group-cooperative (KIP-429), group-rolling (a change to that), group-topics (a member that changes what it reads) or
 // both-protocols (in one group); member-lost-long, one whose session
 // outlives the world, member-pause-static, over a rebalance; or several of these with | between, one of which is
 // wanted. A>B is a fault A that ends before B comes, both as before.
@@ -74,6 +74,7 @@ var groups = map[string]func(*sim.MemberPlan) bool{
 	"group-classic":     func(m *sim.MemberPlan) bool { return !m.Modern },
 	"group-consumer":    func(m *sim.MemberPlan) bool { return m.Modern },
 	"group-cooperative": func(m *sim.MemberPlan) bool { return m.Cooperative },
+	"group-rolling":     func(m *sim.MemberPlan) bool { return m.Rolls },
 	"group-topics":      func(m *sim.MemberPlan) bool { return len(m.Subs) > 1 },
 }
 
