@@ -263,7 +263,12 @@ func (o *oracle) leads(h *host, id core.Partition, r *replica.Replica) {
 // may be deleted, from one that was never sent (rule 18).
 func (o *oracle) knowsProducers(h *host, of *agreed, r *replica.Replica, why string) {
 	p := o.image.Partition(of.id)
-	if len(of.sent) == 0 || of.lenient(o.w) || p == nil || r.Role() == replica.Failed || r.LeaderEpoch() < max(p.LeaderEpoch, of.newestEpoch()) { // it has yet to hear of the newest
+	switch {
+	case len(of.sent) == 0 || of.lenient(o.w) || p == nil:
+		return
+	case r.Role() == replica.Failed || r.Rebuilding(): // it takes no batches
+		return
+	case r.LeaderEpoch() < max(p.LeaderEpoch, of.newestEpoch()): // it has yet to hear of the newest
 		return
 	}
 	last := map[int64]sender{}

@@ -48,6 +48,10 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{2141, "b4", "a member that had not given up everything that it was told to was assigned what it did not want to read any more"},
 		{1375, "b5", "a deposed leader's log start was held against it: the oracle said no"},
 		{208, "b5", "a replica that was away for longer than tombstones stay kept what was deleted meanwhile"},
+		{22245, "b5", "what was stored of producers went with a tail that was cut off, after the records that told of them were deleted"},
+		{1205, "", "a replica that is set aside knows no producers: the oracle said that it should"},
+		{2036, "b3.c4.c7.d14500.z17", "what is below a log's start is deleted, though it may still be in a file: the oracle said no"},
+		{865, "b3", "a whole batch of another log in the place of one, by a misdirected write, cannot be told: the oracle said that it should"},
 		{299, "", "a segment of which compaction has left nothing was deleted as old, which is allowed: the check of histories said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {

@@ -217,14 +217,17 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 // tellProducers returns what a follower that is to begin at the log's start is told of producers. If there is no room for it any more,
 // and it is not the first that is told, the follower is to ask again.
 func (e *partDecision) tellProducers(room *int, most int) []byte {
-	producers := e.part.replica.ProducersBelow(e.LogStart)
-	if len(producers) > *room && *room < most {
+	if *room < most && e.part.replica.Log().Producers().Len()*producerBytes > *room { // to find that out it is not made: thousands may ask
 		e.FetchDecision = replica.FetchDecision{Code: errOffsetNotAvailable, HighWatermark: -1, LastStable: -1, LogStart: -1}
 		return nil
 	}
+	producers := e.part.replica.ProducersBelow(e.LogStart)
 	*room -= len(producers)
 	return producers
 }
+
+// producerBytes is what a producer takes in a snapshot, or more.
+const producerBytes = 256
 
 // fetchTopic returns the topic entry at the end of resp that p belongs to, adding it if the last one is another.
 func fetchTopic(resp *kmsg.FetchResponse, key *fetchKey) *kmsg.FetchResponseTopic {

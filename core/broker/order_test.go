@@ -26,8 +26,18 @@ func TestProducersAreStoredBetweenAppendAndDeletion(t *testing.T) {
 	require.Zero(t, produced(resp).ErrorCode)
 
 	p, out := h.b.parts[id], Effects{}
-	p.saved = 0
 	h.b.out = &out
+	p.saved = 5
+	h.b.carryLog(p, &replica.Out{Truncate: replica.Value{Set: true, Offset: 1}})
+	h.b.saveProducers(p)
+	require.IsType(t, SaveProducers{}, out.List[len(out.List)-1], "the snapshot of offset 5 went, and there is none of where the log ends")
+
+	p.saved = 5
+	h.b.onTruncated(Truncated{Log: id, End: 1})
+	require.EqualValues(t, -1, p.saved)
+
+	out = Effects{}
+	p.saved = 0
 	h.b.carryLog(p, &replica.Out{SetStart: replica.Value{Set: true, Offset: 1}, Append: []record.Batch{built}})
 	var order []string
 	for _, e := range out.List {

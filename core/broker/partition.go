@@ -414,6 +414,9 @@ func (b *Broker) onTruncated(in Truncated) {
 		return
 	}
 	if p := b.local(in.Log); p != nil {
+		if p.saved > in.End { // inside a batch, which went as a whole
+			p.saved = -1
+		}
 		p.replica.Truncated(b.now, in.End, &b.rout)
 		b.carryOut(p)
 	}

@@ -80,8 +80,9 @@ func (l *Log) SetDurable(end int64) {
 }
 
 // Truncate cuts the log to end at end, with its epoch history (also where the end does not move, museum A20) and its
-// producer table (museum D04). exact is false if the table could not follow: it holds what is known of batches below the log's
-// start then, and is right again only when the log has been replayed into it. epochs says whether the history changed.
+// producer table (museum D04). exact is false if the table could not follow: it still knows of batches beyond the end then, and is
+// right again only after ForgetProducers, when the log has been replayed into it. That is not done here: a deletion may be on its way,
+// and what it deletes is not there to be replayed. epochs says whether the history changed.
 func (l *Log) Truncate(end int64) (exact, epochs bool) {
 	l.end = min(l.end, end)
 	l.start = min(l.start, l.end)
@@ -90,7 +91,7 @@ func (l *Log) Truncate(end int64) (exact, epochs bool) {
 	l.sizes.truncate(l.end)
 	exact = l.producers.Truncate(l.end)
 	if !exact {
-		l.ForgetProducers()
+		l.producers.Truncate(l.producers.ExactFrom())
 	}
 	return exact, epochs
 }
@@ -106,7 +107,7 @@ func (l *Log) SetStart(start int64) (epochs bool) {
 }
 
 // ForgetProducers forgets what the log's batches say of producers, so that they can be replayed. What deleted ones said stays: no
-// batch says it any more.
+// batch says it any more. It is for a log of which nothing is deleted until that is done.
 func (l *Log) ForgetProducers() { l.producers = l.producers.Below(l.start) }
 
 // Reset empties the log, which begins and ends at offset then; producers is what the records below it say of producers, nil for nothing.

@@ -272,28 +272,18 @@ func (p *Producers) Expire(now core.WallMillis, ttl int64) int {
 	return n
 }
 
-// AsOf returns the table as it was when the log ended at end; false if that cannot be told any more, see ExactFrom.
-func (p *Producers) AsOf(end int64) (*Producers, bool) {
-	if p == nil {
-		return NewProducers(0), true
-	}
-	t, err := LoadSnapshot(p.Snapshot())
-	if err != nil {
-		return nil, false // cannot be: it was made just now
-	}
-	return t, t.Truncate(end)
-}
-
 // Below returns what is known of the batches below offset: the table with which a log begins there whose earlier records are
 // deleted. Of batches of an epoch that a later one above offset has replaced, and of those that more than five followed, nothing
-// is known; who has the batches from offset on, too, comes to the same table.
+// is known, unless those are not committed: who has the batches from offset on, too, as far as they are committed or further, comes to
+// the same table as who has all.
 func (p *Producers) Below(offset int64) *Producers {
 	t := NewProducers(0)
 	if p == nil {
 		return t
 	}
 	t.max, t.exactFrom = p.max, offset
-	for e := p.head; e != nil; e = e.next {
+	committed, _ := p.AsOf(max(offset, p.exactFrom))
+	for e := committed.head; e != nil; e = e.next {
 		x := &producer{id: e.id, epoch: e.epoch, lastOffset: e.lastOffset, txnFirst: e.txnFirst}
 		for _, b := range e.batches {
 			if b.Last < offset {
@@ -315,6 +305,31 @@ func (p *Producers) Below(offset int64) *Producers {
 	t.relink()
 	t.reopen(offset)
 	return t
+}
+
+// AsOf returns the table, or a copy to read, as it was when the log ended at end; false if that cannot be told any more, see ExactFrom.
+func (p *Producers) AsOf(end int64) (*Producers, bool) {
+	switch {
+	case p == nil:
+		return NewProducers(0), true
+	case end < p.exactFrom:
+		return nil, false
+	case len(p.undo) == p.undoHead || p.undo[len(p.undo)-1].offset < end:
+		return p, true
+	}
+	c, err := LoadSnapshot(p.Snapshot())
+	if err != nil {
+		panic(err) // it has just been made
+	}
+	return c, c.Truncate(end)
+}
+
+// Recovered forgets when producers were seen: that was by the wall clock of another process, which may have been wrong, or be wrong now.
+func (p *Producers) Recovered() {
+	for e := p.head; e != nil; e = e.next {
+		e.seen = 0
+	}
+	p.stamped = false
 }
 
 // Clear forgets everything; the log is empty and begins at offset.

@@ -358,6 +358,32 @@ func TestBelow(t *testing.T) {
 	require.Zero(t, none.Below(3).Len())
 }
 
+// TestBelowWhatIsNotCommitted: who knows what is known below an offset may be without batches from there on that are not committed, and
+// lead. It then knows what a replica does that has the same batches and all below, too.
+func TestBelowWhatIsNotCommitted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(t, "batches")
+		all := make([]record.Header, n)
+		for i := range all {
+			all[i] = header(int64(i), rapid.Int64Range(1, 4).Draw(t, "id"), int16(rapid.IntRange(0, 2).Draw(t, "epoch")), int32(i), 1)
+		}
+		committed := rapid.IntRange(0, n).Draw(t, "committed")
+		offset := rapid.IntRange(0, committed).Draw(t, "offset")
+		has := rapid.IntRange(committed, n).Draw(t, "has")
+		p := NewProducers(0)
+		appendAll(p, all...)
+		p.Committed(int64(committed))
+		before := dump(p)
+		below, err := LoadSnapshot(p.Below(int64(offset)).Snapshot())
+		require.NoError(t, err)
+		require.Equal(t, before, dump(p))
+		appendAll(below, all[offset:has]...)
+		other := NewProducers(0)
+		appendAll(other, all[:has]...)
+		require.Equal(t, dump(other), dump(below))
+	})
+}
+
 func TestSnapshotIsChecked(t *testing.T) {
 	p := NewProducers(0)
 	appendAll(p, header(0, 7, 0, 0, 1), header(1, 7, 1, 0, 2))

@@ -141,7 +141,6 @@ func (r *Replica) LogRead(now core.Time, batches []record.Batch, err error, out 
 		return
 	}
 	if r.readFrom < r.log.Start() { // deleted meanwhile
-		r.log.Producers().Clear(r.hw)
 		r.readFrom = r.log.Start()
 		r.readOn(now, out)
 		return

@@ -71,6 +71,7 @@ func New(p core.Partition, self int32, st log.State, cfg Config, lease *Lease) *
 	// Never beyond the end, nor below the start: what retention deleted was committed (rule 19).
 	r.hw = max(st.Start, min(st.HighWatermark, st.End))
 	r.log.Producers().Committed(r.hw)
+	r.log.Producers().Recovered()
 	r.setConfig(cfg)
 	if r.log.Producers().Len() > 0 {
 		r.expireAt = 0

@@ -107,6 +107,9 @@ func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a Fet
 		return d
 	}
 	if start, known := r.alignedStart(); a.Offset < start {
+		if r.rebuilding { // nobody could tell yet what is known of producers
+			return r.fetchError(codeStorage)
+		}
 		if !known {
 			return r.fetchError(codeOffsetNotAvailable)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/core"
 	"lockstep/core/log"
 
 	"github.com/stretchr/testify/require"
@@ -243,4 +244,41 @@ func TestDamagedProducersAreNotTaken(t *testing.T) {
 	c[2].tick()
 	_, ok = c[2].r.WantFetch(c[2].now)
 	require.True(t, ok, "it asks again")
+}
+
+// A deletion that is on its way when the producer table has to be read from the log again takes records that it cannot be read from (rule 18).
+func TestDeletionOnItsWayWhenTheTableIsReadAgain(t *testing.T) {
+	n := single(t)
+	for i, id := range []int64{8, 9, 10} {
+		n.produce(-1, Waiter(i), id, 0, 0, "a")
+		n.settle()
+	}
+	require.EqualValues(t, 3, n.r.HighWatermark())
+	n.r.truncate(n.now, 2, &n.out) // as after an unclean election: below what the table can be taken back to
+	n.carryOut()
+	require.True(t, n.r.Rebuilding())
+	n.setStart(1) // asked for before, and done before
+	n.r.StartMoved(n.now, 1, &n.out)
+	n.carryOut()
+	n.settle()
+	require.False(t, n.r.Rebuilding())
+	require.Equal(t, []int64{8, 9}, n.r.Log().Producers().IDs())
+}
+
+// When a producer was seen is not known by the clock of another process.
+func TestARestartDoesNotExpireProducers(t *testing.T) {
+	table := log.NewProducers(0)
+	h := checked(t, 8, 0, 0, "a").Batch.Header()
+	table.Append(&h, 1000) // when the clock was wrong
+	table, err := log.LoadSnapshot(table.Snapshot())
+	require.NoError(t, err)
+	cfg := testConfig()
+	cfg.ProducerIDExpiry = 24 * time.Hour
+	r := New(testPartition, 1, log.State{Start: 1, End: 1, Producers: table}, cfg, nil)
+	var out Out
+	now := core.Time(time.Hour)
+	r.Tick(now, 1_700_000_000_000, &out)
+	require.Equal(t, []int64{8}, r.Log().Producers().IDs())
+	r.Tick(now.Add(25*time.Hour), 1_700_000_000_000, &out)
+	require.Empty(t, r.Log().Producers().IDs())
 }
