@@ -199,11 +199,24 @@ func (t *truth) cut(end int64) {
 	t.written = min(t.written, end)
 }
 
+// copies names what it is that a replica copies what it should not. Base offsets and epochs are not covered by a batch's CRC: where
+// bits have changed in what it was copied from, nothing more can be said.
+func (w *world) copies(kind, log string) string {
+	for _, h := range w.hosts {
+		for _, d := range h.disk.Damages() {
+			if dir, _, _ := strings.Cut(d.Name, "/"); dir == log {
+				return undecidable
+			}
+		}
+	}
+	return kind
+}
+
 func (o *oracle) appending(h *host, q *logQueue, batches []record.Batch) {
 	t := o.log(h, q.id)
 	for _, b := range batches {
 		if b.BaseOffset() != t.end() && len(t.batches) > 0 && !t.of.passesOver(h.w, t.end(), b.BaseOffset()) {
-			h.w.fail("gap", "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
+			h.w.fail(h.w.copies("gap", t.name()), "%s: a batch at offset %d is appended to a log that ends at %d", t.name(), b.BaseOffset(), t.end())
 			return
 		}
 		s := storedOf(b)

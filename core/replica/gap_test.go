@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"lockstep/core"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,11 +26,20 @@ func TestAFollowerCopiesGaps(t *testing.T) {
 
 	copied.apply(state(3, leader.id, 3, 3, 1, 2, 3))
 	copied.settle()
-	gap := false
+	gap, refused := false, core.Time(0)
 	for copied.end() < 7 {
 		ask, ok := copied.r.WantFetch(copied.now)
 		require.True(t, ok)
 		ans := leader.answer(copied, ask)
+		if ans.HighWatermark = 6; copied.end() == 2 && refused == 0 { // what is not known to be committed cannot have been compacted
+			copied.fetched(ask, ans)
+			require.EqualValues(t, 2, copied.end())
+			refused = copied.r.Deadline()
+			copied.now = refused
+			copied.tick()
+			continue
+		}
+		ans.HighWatermark = 7
 		copied.r.Fetched(copied.now, 1_700_000_000_000, ask, ans, &copied.out)
 		gap = gap || copied.out.Gap
 		copied.carryOut()
