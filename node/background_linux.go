@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"runtime"
 	"time"
 
@@ -54,5 +55,9 @@ func lowerPriority() error {
 }
 
 // makeRoom lets n threads run beside as many as there were. A thread in the background keeps its place among those that may run Go
-// code (GOMAXPROCS) while the kernel lets others run, which would be one of two where there are two cores.
-func makeRoom(n int) { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n) }
+// code (GOMAXPROCS) while the kernel lets others run, which would be one of two where there are two cores. Who sets that has his way.
+func makeRoom(n int) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+	}
+}
