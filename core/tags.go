@@ -13,6 +13,8 @@ const (
 	TagCovered uint32 = 10_000
 	// TagSpentLease, of an answer to a BrokerHeartbeat: nanoseconds of the lease that were over when the heartbeat was sent.
 	TagSpentLease uint32 = 10_001
+	// TagLimit, of a partition in an answer to a follower's Fetch: the end of what the leader had to give, where gaps may be between batches.
+	TagLimit uint32 = 10_003
 	// TagProducers, of a partition in an answer to a follower's Fetch whose error is OFFSET_OUT_OF_RANGE: a snapshot, as log.Producers
 	// makes it, of what the records below the log's start say of producers. It is bytes, and no number.
 	TagProducers uint32 = 10_002

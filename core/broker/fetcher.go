@@ -193,7 +193,7 @@ func (b *Broker) takeFetched(asks []fetchAsk, resp *kmsg.FetchResponse, batches 
 				return true // not in the order asked
 			}
 			ans := replica.FetchAnswer{Code: r.ErrorCode, HighWatermark: r.HighWatermark, LogStart: r.LogStartOffset,
-				Covered: core.Tag(&r.UnknownTags, core.TagCovered), Producers: core.TagBytes(&r.UnknownTags, core.TagProducers)}
+				Covered: core.Tag(&r.UnknownTags, core.TagCovered), Limit: core.Tag(&r.UnknownTags, core.TagLimit), Producers: core.TagBytes(&r.UnknownTags, core.TagProducers)}
 			if next < len(batches) {
 				ans.Batches = batches[next]
 			}

@@ -246,8 +246,13 @@ func (b *Broker) fetchResponsePartition(resp *kmsg.FetchResponse, p *fetchPart, 
 	r := kmsg.NewFetchResponseTopicPartition()
 	r.Partition, r.ErrorCode = p.key.index, e.Code
 	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = e.HighWatermark, e.LastStable, e.LogStart
-	if e.Covered > 0 && e.part.config.Compact {
-		core.SetTag(&r.UnknownTags, core.TagCovered, e.Covered)
+	if e.part != nil && e.part.config.Compact && e.Code == errNone { // both are 0 for clients
+		if e.Covered > 0 {
+			core.SetTag(&r.UnknownTags, core.TagCovered, e.Covered)
+		}
+		if e.End > 0 {
+			core.SetTag(&r.UnknownTags, core.TagLimit, e.End)
+		}
 	}
 	if e.Diverging != nil {
 		r.DivergingEpoch.Epoch, r.DivergingEpoch.EndOffset = e.Diverging.Epoch, e.Diverging.Start

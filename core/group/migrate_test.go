@@ -11,6 +11,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// A process whose place in an upgraded group another one has taken is told so when it commits. Told that it is unknown it would take its
+// place back, and so would the other, for ever.
+func TestACommitFromATakenPlaceIsFenced(t *testing.T) {
+	w := newWorld(t)
+	e, a := w.eager("g", ptr("one")), w.consumer("g", "t")
+	require.Zero(t, e.join().joined().ErrorCode)
+	require.Zero(t, e.sync().synced())
+	a.beat()
+	require.Contains(t, w.list(nil, nil)[0], "g consumer")
+	stale := *e.classicMember
+	e.id = ""
+	require.Zero(t, e.join().joined().ErrorCode)
+	require.NotEqual(t, stale.id, e.id)
+	require.Equal(t, errFencedInstanceID, stale.commit(1))
+	stale.instance = nil
+	require.Equal(t, errUnknownMemberID, stale.commit(1))
+}
+
 // eager is a consumer of the classic protocol that really assigns: as a leader by turns, and it reads what it is assigned.
 type eager struct {
 	*classicMember

@@ -142,12 +142,12 @@ func (c *Coordinator) mayCommitToConsumer(g *group, m *kmsg.OffsetCommitRequest)
 	if m.Generation < 0 && len(k.members) == 0 {
 		return errNone
 	}
+	// Who has lost its place to another process is told so: it would else take it back, and be taken it back from, for ever.
+	if code := k.check(m.MemberID, m.InstanceID); code != errNone {
+		return code
+	}
 	mem := k.members[m.MemberID]
 	switch {
-	case mem == nil:
-		return errUnknownMemberID
-	case m.InstanceID != nil && !same(mem.instance, m.InstanceID):
-		return errFencedInstanceID
 	case mem.classic == nil && m.Version < 9: // such a version has no error code for this
 		return errUnsupportedVersion
 	case m.Generation == k.current[m.MemberID].epoch:

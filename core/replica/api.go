@@ -87,6 +87,7 @@ type FetchDecision struct {
 	// or beyond it may be committed though this leader does not know it; an answer is better delayed.
 	Unsettled bool
 	Covered   int64           // for a follower: as Replica.Covered
+	End       int64           // for a follower: Limit, beyond which the answer holds nothing
 	Producers bool            // for a follower that is to begin at LogStart: the answer carries Replica.ProducersBelow(LogStart)
 	Diverging *log.EpochStart // (epoch, end offset) where the asker's log departs from this one; nothing is read then
 }
@@ -106,6 +107,7 @@ type FetchAnswer struct {
 	HighWatermark int64
 	LogStart      int64
 	Covered       int64           // as Replica.Covered; 0 if the leader does not say
+	Limit         int64           // as FetchDecision.End, of a log that is compacted; 0 if the leader does not say
 	Producers     []byte          // with OFFSET_OUT_OF_RANGE: as Replica.ProducersBelow(LogStart); nil if the leader does not say
 	Diverging     *log.EpochStart // nil if none
 	Batches       []record.Batch

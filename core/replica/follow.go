@@ -59,7 +59,7 @@ func sameAsk(a, b FetchAsk) bool {
 func (r *Replica) take(now core.Time, wall core.WallMillis, a FetchAsk, ans FetchAnswer, out *Out) {
 	epochs := false
 	for _, b := range ans.Batches {
-		if err := r.acceptable(b, a, ans.HighWatermark); err != nil {
+		if err := r.acceptable(b, a, ans.Limit); err != nil {
 			out.line(levelError, "the leader sent a batch that does not follow", r.attrs("error", err.Error())...)
 			r.fetchAt = now.Add(fetchBackoff)
 			break
@@ -90,13 +90,13 @@ func (r *Replica) take(now core.Time, wall core.WallMillis, a FetchAsk, ans Fetc
 // acceptable says why a batch may not be appended: it must follow what is here, and must not be of a later epoch than
 // the one in which it was asked for, which would be another leader's to give, nor of one before the last (museum A24).
 // That its CRC is right is what makes it a record.Batch (rule 17, museum C06); but that covers neither base offset nor epoch. Compaction
-// leaves gaps between batches, below the leader's high watermark: a new leader may have to find out first how far that is.
-func (r *Replica) acceptable(b record.Batch, a FetchAsk, committed int64) error {
+// leaves gaps between batches, but nothing is at limit, the end of what the leader had to give, or beyond it.
+func (r *Replica) acceptable(b record.Batch, a FetchAsk, limit int64) error {
 	switch latest := r.log.Epochs().Latest(); {
 	case b.BaseOffset() < r.log.End():
 		return fmt.Errorf("base offset %d, the log ends at %d", b.BaseOffset(), r.log.End())
-	case b.BaseOffset() > r.log.End() && b.BaseOffset() >= max(committed, r.hw):
-		return fmt.Errorf("base offset %d, the log ends at %d, and nothing is committed beyond %d", b.BaseOffset(), r.log.End(), max(committed, r.hw))
+	case limit > 0 && b.NextOffset() > limit:
+		return fmt.Errorf("batch from %d to %d, and the leader's log ends at %d", b.BaseOffset(), b.NextOffset(), limit)
 	case b.LeaderEpoch() > a.LeaderEpoch:
 		return fmt.Errorf("batch at %d of epoch %d, asked in epoch %d", b.BaseOffset(), b.LeaderEpoch(), a.LeaderEpoch)
 	case b.LeaderEpoch() < latest:

@@ -31,7 +31,8 @@ func TestAFollowerCopiesGaps(t *testing.T) {
 		ask, ok := copied.r.WantFetch(copied.now)
 		require.True(t, ok)
 		ans := leader.answer(copied, ask)
-		if ans.HighWatermark = 6; copied.end() == 2 && refused == 0 { // what is not known to be committed cannot have been compacted
+		if ans.Limit = 7; copied.end() == 2 && refused == 0 { // a bit of a base offset has changed
+			ans.Limit = 6
 			copied.fetched(ask, ans)
 			require.EqualValues(t, 2, copied.end())
 			refused = copied.r.Deadline()
@@ -39,7 +40,6 @@ func TestAFollowerCopiesGaps(t *testing.T) {
 			copied.tick()
 			continue
 		}
-		ans.HighWatermark = 7
 		copied.r.Fetched(copied.now, 1_700_000_000_000, ask, ans, &copied.out)
 		gap = gap || copied.out.Gap
 		copied.carryOut()

@@ -123,6 +123,7 @@ func (r *Replica) FollowerRead(now core.Time, id int32, brokerEpoch int64, a Fet
 	d.News = r.hw > f.toldHW
 	d.Covered = r.Covered()
 	d.Limit = r.log.Written()
+	d.End = d.Limit
 	d.Bytes = r.log.BytesBetween(a.Offset, d.Limit)
 	return d
 }
