@@ -192,7 +192,7 @@ func (m *member) rise() {
 	m.ownedAt, m.reads, m.barred, m.usurping = -1, m.subscription(), false, false
 	m.begins()
 	m.coordinator, m.asking, m.committing, m.looking, m.learning, m.leaving = -1, false, false, false, false, false
-	m.phase, m.id, m.epoch, m.held = outside, "", 0, nil
+	m.phase, m.id, m.epoch, m.held, m.counts = outside, "", 0, nil, nil
 	if m.mp.Modern && m.maxes[kmsg.ConsumerGroupHeartbeat.Int16()] >= 1 {
 		m.id = m.name + "." + itoa(int(m.life))
 	}

@@ -54,6 +54,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{865, "b3", "a whole batch of another log in the place of one, by a misdirected write, cannot be told: the oracle said that it should"},
 		{1427, "b1", "a process whose place in an upgraded group was taken was told that it is unknown when it committed, and took the place back, and so did the other"},
 		{2618, "b3", "a follower that took no batch beyond a gap above the high watermark never came to the next one"},
+		{3828, "b3", "a process that leads by the place of another one believed that it had assigned what it once did in an earlier life: the simulated member's mistake"},
 		{299, "", "a segment of which compaction has left nothing was deleted as old, which is allowed: the check of histories said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
