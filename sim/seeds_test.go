@@ -55,6 +55,8 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{1427, "b1", "a process whose place in an upgraded group was taken was told that it is unknown when it committed, and took the place back, and so did the other"},
 		{2618, "b3", "a follower that took no batch beyond a gap above the high watermark never came to the next one"},
 		{3828, "b3", "a process that leads by the place of another one believed that it had assigned what it once did in an earlier life: the simulated member's mistake"},
+		{9374, "b4", "what a cooperative member of an upgraded group still had was given away when it joined again before it had heard its assignment"},
+		{10513, "b5", "a replica out of sync that nobody leads holds what was never committed: the oracle said that it should not"},
 		{299, "", "a segment of which compaction has left nothing was deleted as old, which is allowed: the check of histories said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {

@@ -116,9 +116,10 @@ func (k *consumer) supports(m *kmsg.JoinGroupRequest) bool {
 	return slices.ContainsFunc(m.Protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return names[p.Name] == classic })
 }
 
-// ownedBy is what a joining member says it has; nothing if that was in another generation.
+// ownedBy is what a joining member says it has. If it had it in another generation, only what it may still have counts: it may have joined
+// this one, and not have heard what it is assigned in it.
 func (c *Coordinator) ownedBy(s *kmsg.ConsumerMemberMetadata, cur *current) (set []core.Partition) {
-	if cur == nil || s.Version >= 2 && s.Generation != cur.epoch {
+	if cur == nil {
 		return nil
 	}
 	for _, t := range s.OwnedPartitions {
@@ -128,7 +129,11 @@ func (c *Coordinator) ownedBy(s *kmsg.ConsumerMemberMetadata, cur *current) (set
 			}
 		}
 	}
-	return union(set, nil)
+	set = union(set, nil)
+	if s.Version >= 2 && s.Generation != cur.epoch {
+		set, _ = split(set, union(cur.assigned, cur.revoking))
+	}
+	return set
 }
 
 // checkClassic finds the classic member that a request comes from.

@@ -29,6 +29,57 @@ func TestACommitFromATakenPlaceIsFenced(t *testing.T) {
 	require.Equal(t, errUnknownMemberID, stale.commit(1))
 }
 
+// A cooperative member of an upgraded group that joins again before it has heard what it is assigned says what it has of the generation
+// before: nobody else is given that.
+func TestWhatAMemberStillHasIsNotGivenAway(t *testing.T) {
+	w := newWorld(t)
+	n, c := w.consumer("g", "t"), w.eager("g", nil)
+	join := func(generation int32) {
+		s := kmsg.ConsumerMemberMetadata{Version: 2, Topics: []string{"t"}, Generation: generation}
+		x := kmsg.ConsumerMemberMetadataOwnedPartition{Topic: "t"}
+		for _, p := range c.owned {
+			x.Partitions = append(x.Partitions, p.Index)
+		}
+		if len(x.Partitions) > 0 {
+			s.OwnedPartitions = append(s.OwnedPartitions, x)
+		}
+		c.metadata = s.AppendTo(nil)
+		require.Zero(t, c.join().joined().ErrorCode)
+	}
+	require.Zero(t, n.beat())
+	for range 6 {
+		if c.id == "" || c.heartbeat() == errRebalanceInProgress {
+			join(c.generation)
+			c.syncAssigning()
+			require.Zero(t, c.take())
+		}
+		require.Zero(t, n.beat())
+	}
+	require.Len(t, c.owned, 2)
+	had := c.generation
+
+	other := w.consumer("g", "u")
+	require.Zero(t, other.beat())
+	require.Equal(t, errRebalanceInProgress, c.heartbeat())
+	join(had)
+	require.Greater(t, c.generation, had)
+	more := []*newMember{n, other, w.consumer("g", "t"), w.consumer("g", "t")}
+	for range 4 {
+		for _, m := range more {
+			require.Zero(t, m.beat())
+		}
+	}
+	join(had)
+	for range 4 {
+		for _, m := range more {
+			require.Zero(t, m.beat())
+			for _, p := range c.owned {
+				require.NotContains(t, m.owned, p, "it has not heard that it is to give it up")
+			}
+		}
+	}
+}
+
 // eager is a consumer of the classic protocol that really assigns: as a leader by turns, and it reads what it is assigned.
 type eager struct {
 	*classicMember
