@@ -10,6 +10,7 @@ import (
 	gonet "net"
 	"os"
 	"strconv"
+	"time"
 
 	"lockstep/core/broker"
 	"lockstep/core/config"
@@ -80,9 +81,10 @@ func limits(b *config.BrokerConfig, lg *slog.Logger) tcp.Config {
 	return c
 }
 
-// peerLimits are those of the peers' listener, which is trusted: replication must not wait for producers' memory.
+// peerLimits are those of the peers' listener, which is trusted: replication must not wait for producers' memory. A peer
+// connects when it has something to ask; who says nothing is no peer.
 func peerLimits(b *config.BrokerConfig, lg *slog.Logger) tcp.Config {
-	return tcp.Config{MaxFrameBytes: int(b.SocketRequestMaxBytes), MaxOutstanding: 1 << 10, IdleTimeout: config.Forever, Log: lg}
+	return tcp.Config{MaxFrameBytes: int(b.SocketRequestMaxBytes), MaxOutstanding: 1 << 10, IdleTimeout: config.Forever, FirstTimeout: 15 * time.Second, Log: lg}
 }
 
 // voters are the quorum as the core knows it.

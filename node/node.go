@@ -39,6 +39,7 @@ type Node struct {
 	peers     *peers
 	metrics   *metrics
 	clients   []*tcp.Server
+	maxConns  int         // of clients, for which there are descriptors
 	peerSrv   *tcp.Server // nil if there is none
 	budget    *tcp.Budget // nil if unbounded
 	who       identity
@@ -179,14 +180,17 @@ func (n *Node) listen() error {
 		if err != nil {
 			return err
 		}
-		s.SetLimits(int(n.settings.MaxConnections), int(n.settings.MaxConnectionsPerIP))
 		n.clients = append(n.clients, s)
 	}
+	var peers int
+	n.maxConns, peers = connectionsThatFit()
+	n.limitConns(int(n.settings.MaxConnections), int(n.settings.MaxConnectionsPerIP))
 	if n.cfg.PeerListen != "" {
 		s, err := tcp.Listen(n.cfg.PeerListen, n.listener(true), peerLimits(&n.settings, n.cfg.Log))
 		if err != nil {
 			return err
 		}
+		s.SetLimits(peers, peers)
 		n.peerSrv = s
 	}
 	if n.cfg.HTTP != "" {
@@ -291,10 +295,10 @@ func (n *Node) serve() {
 	})
 }
 
-// limitConns is the core's LimitConns.
+// limitConns is the core's LimitConns. There are never more connections than descriptors allow, whatever is configured.
 func (n *Node) limitConns(conns, perHost int) {
 	for _, s := range n.clients {
-		s.SetLimits(conns, perHost)
+		s.SetLimits(min(conns, n.maxConns/len(n.clients)), perHost)
 	}
 }
 

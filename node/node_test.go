@@ -254,6 +254,49 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestConnectionLimitsChangeAtRunTime: max.connections is a dynamic setting.
+// TestConnectionsLeaveDescriptorsForFiles: without a bound in the settings, silent connections of clients and on the peers'
+// listener took all of them, and the broker ended when it could not open a log.
+func TestConnectionsLeaveDescriptorsForFiles(t *testing.T) {
+	var old syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
+	few := old
+	few.Cur = 200
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
+	n := func() *Node {
+		defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) // this process has the other ends, too
+		return startNode(t, Config{Settings: settingsFor(t.TempDir()), PeerListen: "127.0.0.1:0"})
+	}()
+	fill := func(addr string, room int) {
+		ends := make(chan error)
+		for range room + 5 {
+			conn, err := gonet.Dial("tcp", addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { conn.Close() })
+			conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			go func() {
+				_, err := conn.Read(make([]byte, 1))
+				ends <- err
+			}()
+		}
+		for range 5 {
+			err := <-ends
+			require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), "not refused: %v", err)
+		}
+		go func() {
+			for range room {
+				<-ends
+			}
+		}()
+	}
+	fill(n.peerSrv.Addr().String(), 25)
+	fill(n.Addr().String(), 100)
+	require.Equal(t, 25, n.peerSrv.Conns())
+	require.Equal(t, 100, n.clients[0].Conns())
+	n.limitConns(1000, 1000)
+	fill(n.Addr().String(), 0)
+	require.Equal(t, 100, n.clients[0].Conns())
+}
+
 func TestConnectionLimitsChangeAtRunTime(t *testing.T) {
 	n := startNode(t, Config{Settings: settingsFor(t.TempDir())})
 	first := dialNode(t, n)

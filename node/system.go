@@ -8,14 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpenFiles is how many segment files are kept open: a part of what the
-// system allows, since connections need descriptors too.
-func maxOpenFiles() int {
+// descriptors is how many the system allows the process.
+func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 512
+		return 2048
 	}
-	return int(min(4096, max(64, limit.Cur/4)))
+	return int(min(limit.Cur, 1<<30))
+}
+
+// maxOpenFiles is how many segment files are kept open: a part of what the
+// system allows, since connections need descriptors too.
+func maxOpenFiles() int { return min(4096, max(64, descriptors()/4)) }
+
+// connectionsThatFit is how many connections are accepted, of clients and on the peers' listener. A log that cannot be
+// opened for want of a descriptor ends the process, as a failed sync does, and a peer that cannot connect leaves the in-sync set.
+func connectionsThatFit() (clients, peers int) {
+	d := descriptors()
+	return max(16, d/2), max(16, d/8)
 }
 
 // recoverers is how many logs are recovered at once. They wait for the disk more than they compute.

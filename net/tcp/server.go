@@ -21,6 +21,7 @@ type Config struct {
 	MaxFrameBytes  int           // of one request (socket.request.max.bytes); default 100 MiB
 	MaxOutstanding int           // unanswered requests a connection; default 64
 	IdleTimeout    time.Duration // without a request (connections.max.idle.ms); default 10 min
+	FirstTimeout   time.Duration // until the first request has come; default IdleTimeout
 	// StallTimeout is how long a frame that has begun may make no progress (64 KiB or
 	// an eighth of it, or its end), and an answer may not be taken; default 15 s.
 	StallTimeout time.Duration
@@ -39,6 +40,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 10 * time.Minute
+	}
+	if c.FirstTimeout == 0 {
+		c.FirstTimeout = c.IdleTimeout
 	}
 	if c.StallTimeout == 0 {
 		c.StallTimeout = 15 * time.Second
@@ -198,7 +202,7 @@ func (s *Server) remove(c *conn) {
 // watch is the janitor: it sets the coarse clock and closes what makes no
 // progress. So the paths of bytes need no timers.
 func (s *Server) watch() {
-	every := max(time.Millisecond, min(time.Second, s.cfg.StallTimeout/8, s.cfg.IdleTimeout/8))
+	every := max(time.Millisecond, min(time.Second, s.cfg.StallTimeout/8, s.cfg.IdleTimeout/8, s.cfg.FirstTimeout/8))
 	t := time.NewTicker(every)
 	defer t.Stop()
 	ticks := 0
@@ -262,13 +266,23 @@ func (c *conn) overdue(now int64) error {
 		if now-at > stall {
 			return ErrStalled
 		}
-	case now-at > int64(c.srv.cfg.IdleTimeout) && c.outstanding() == 0:
+	case now-at > int64(c.patience()) && c.outstanding() == 0:
 		return ErrIdle
 	}
 	if c.hogs(now) {
 		return ErrSlowSender
 	}
 	return nil
+}
+
+// patience is how long the next request may take to begin.
+func (c *conn) patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == 0 {
+		return c.srv.cfg.FirstTimeout
+	}
+	return c.srv.cfg.IdleTimeout
 }
 
 // hogs says that a frame arrives too slowly for the memory it holds, while others wait for that.

@@ -454,6 +454,22 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	expect(t, waits, numbered(0, 100)) // one that waits for its answer is not idle
 }
 
+// TestConnectionsWithoutAFirstRequestAreClosed: also where those that have sent one may be silent for as long as they like.
+func TestConnectionsWithoutAFirstRequestAreClosed(t *testing.T) {
+	h := &echo{}
+	s := start(t, h, Config{IdleTimeout: time.Hour, FirstTimeout: 200 * time.Millisecond})
+	known := dial(t, s)
+	_, err := known.Write(frameBytes(numbered(0, 100)))
+	require.NoError(t, err)
+	expect(t, known, numbered(0, 100))
+	dial(t, s) // after it, so that it has been silent for less long
+	closedWith(t, h, ErrIdle)
+	require.Equal(t, 1, s.Conns())
+	_, err = known.Write(frameBytes(numbered(1, 100)))
+	require.NoError(t, err)
+	expect(t, known, numbered(1, 100))
+}
+
 func TestConnectionLimits(t *testing.T) {
 	h := &echo{}
 	s := start(t, h, Config{})
