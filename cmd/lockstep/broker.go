@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"lockstep/core/config"
@@ -164,9 +165,14 @@ func runDev(cmd *cobra.Command, brokers int, data string, set []string) (err err
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		for _, n := range nodes {
-			err = errors.Join(err, n.Stop(ctx))
+		// At once: the last of them would wait for a majority to take its leaderships, and there is none.
+		errs := make([]error, len(nodes))
+		var stops sync.WaitGroup
+		for i, n := range nodes {
+			stops.Go(func() { errs[i] = n.Stop(ctx) })
 		}
+		stops.Wait()
+		err = errors.Join(err, errors.Join(errs...))
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	for i := range brokers {
