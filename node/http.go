@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	gonet "net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -32,8 +34,40 @@ func (n *Node) listenHTTP(addr string) error {
 	mux.HandleFunc("GET /readyz", n.answerReady)
 	n.http = &httpServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(n.cfg.Log.Handler(), slog.LevelWarn)}}
-	go n.http.server.Serve(l)
+	go n.http.server.Serve(&boundedListener{Listener: l, max: int64(max(16, descriptors()/16))})
 	return nil
+}
+
+// boundedListener closes connections at once while max of them are open.
+type boundedListener struct {
+	gonet.Listener
+	max  int64
+	open atomic.Int64
+}
+
+// boundedConn counts until it is closed, which the server may do twice.
+type boundedConn struct {
+	gonet.Conn
+	release func()
+}
+
+func (l *boundedListener) Accept() (gonet.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= l.max {
+			return &boundedConn{c, sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		}
+		l.open.Add(-1)
+		c.Close()
+	}
+}
+
+func (c *boundedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }

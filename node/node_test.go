@@ -297,6 +297,44 @@ func TestConnectionsLeaveDescriptorsForFiles(t *testing.T) {
 	require.Equal(t, 100, n.clients[0].Conns())
 }
 
+func TestBoundedListener(t *testing.T) {
+	l, err := gonet.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	bounded := &boundedListener{Listener: l, max: 2}
+	accept := func() gonet.Conn {
+		end, err := gonet.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { end.Close() })
+		c, err := bounded.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	first, _ := accept(), accept()
+	refused, err := gonet.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer refused.Close()
+	took := make(chan gonet.Conn)
+	go func() {
+		c, _ := bounded.Accept()
+		took <- c
+	}()
+	refused.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, err = refused.Read(make([]byte, 1))
+	require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), "not refused: %v", err)
+	first.Close()
+	first.Close() // counts once
+	require.EqualValues(t, 1, bounded.open.Load())
+	next, err := gonet.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer next.Close()
+	c := <-took
+	require.NotNil(t, c)
+	defer c.Close()
+	require.Equal(t, next.LocalAddr().String(), c.RemoteAddr().String())
+}
+
 func TestConnectionLimitsChangeAtRunTime(t *testing.T) {
 	n := startNode(t, Config{Settings: settingsFor(t.TempDir())})
 	first := dialNode(t, n)
