@@ -314,7 +314,7 @@ func (c *peerConn) readOne() error {
 	a := broker.Answer{Token: s.token, Peer: c.peer.id}
 	a.Msg, a.Err = kafka.DecodeResponse(frame, s.key, s.version)
 	if fetch, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {
-		a.Batches, a.Err = kafka.FetchBatches(fetch)
+		a.Batches = kafka.FetchBatches(fetch)
 	}
 	if a.Err != nil {
 		a.Msg, a.Batches = nil, nil

@@ -263,7 +263,7 @@ func (x *peerWire) answer(frame []byte) {
 	a := broker.Answer{Token: s.token, Peer: x.to}
 	a.Msg, a.Err = kafka.DecodeResponse(frame, s.key, s.version)
 	if fetch, ok := a.Msg.(*kmsg.FetchResponse); ok && a.Err == nil {
-		a.Batches, a.Err = kafka.FetchBatches(fetch)
+		a.Batches = kafka.FetchBatches(fetch)
 	}
 	if a.Err != nil {
 		a.Msg, a.Batches = nil, nil

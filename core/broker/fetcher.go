@@ -201,7 +201,7 @@ func (b *Broker) takeFetched(asks []fetchAsk, resp *kmsg.FetchResponse, batches 
 			if r.DivergingEpoch.Epoch >= 0 {
 				ans.Diverging = &log.EpochStart{Epoch: r.DivergingEpoch.Epoch, Start: r.DivergingEpoch.EndOffset}
 			}
-			failed = failed || ans.Code != errNone
+			failed = failed || ans.Code != errNone && ans.Code != errCorruptMessage // whose replica waits; the others need not
 			if p := asks[at].part; !p.gone {
 				p.replica.Fetched(b.now, b.wall, asks[at].ask, ans, &b.rout)
 				b.carryOut(p)

@@ -4,6 +4,7 @@ package replica
 const (
 	codeNone                int16 = 0
 	codeOffsetOutOfRange    int16 = 1
+	codeCorruptMessage      int16 = 2
 	codeNotLeaderOrFollower int16 = 6
 	codeRequestTimedOut     int16 = 7
 	codeMessageTooLarge     int16 = 10

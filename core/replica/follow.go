@@ -40,6 +40,12 @@ func (r *Replica) Fetched(now core.Time, wall core.WallMillis, a FetchAsk, ans F
 		r.restartAt(now, ans, out)
 	case ans.Code == codeOffsetOutOfRange && ans.LogStart >= 0 && ans.LogStart < r.log.Start() && r.log.Start() == r.log.End():
 		r.startOver(ans.LogStart, out) // nothing is here, and the leader's log ends below it
+	case ans.Code == codeCorruptMessage:
+		r.fetchAt = now.Add(fetchBackoff)
+		if now >= r.quietUntil {
+			r.quietUntil = now.Add(quiet)
+			out.line(levelError, "what the leader has at the end of this log is damaged", r.attrs("leader", a.Leader, "offset", a.Offset)...)
+		}
 	case ans.Code != codeNone:
 		r.fetchAt = now.Add(fetchBackoff)
 	case ans.Diverging != nil:

@@ -88,20 +88,22 @@ func DecodeResponse(frame []byte, key, version int16) (kmsg.Response, error) {
 
 // FetchBatches parses the records of every partition of a Fetch response, in its
 // order, as a follower or a consumer needs them. A batch that the response ends
-// inside of is left out; one that is damaged is an error (rule 17). The batches
-// refer to the response's bytes.
-func FetchBatches(resp *kmsg.FetchResponse) ([][]record.Batch, error) {
+// inside of is left out, and so is one that is damaged, with all after it
+// (rule 17); where nothing is left for that, the partition's error becomes
+// CORRUPT_MESSAGE, and the other partitions are none the worse. The batches refer
+// to the response's bytes.
+func FetchBatches(resp *kmsg.FetchResponse) [][]record.Batch {
 	var all [][]record.Batch
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			batches, _, err := record.ParseAll(p.RecordBatches)
-			if err != nil {
-				return nil, fmt.Errorf("records of topic %q %x partition %d: %w", t.Topic, t.TopicID, p.Partition, err)
+			if err != nil && len(batches) == 0 && p.ErrorCode == 0 {
+				p.ErrorCode = kerr.CorruptMessage.Code
 			}
 			all = append(all, batches)
 		}
 	}
-	return all, nil
+	return all
 }

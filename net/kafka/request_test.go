@@ -256,12 +256,14 @@ func TestFetchBatches(t *testing.T) {
 		{Partitions: []kmsg.FetchResponseTopicPartition{{RecordBatches: both}, {}}},
 		{Partitions: []kmsg.FetchResponseTopicPartition{{RecordBatches: both[:len(both)-1]}}},
 	}
-	got, err := FetchBatches(resp)
-	require.NoError(t, err)
-	require.Equal(t, [][]record.Batch{{one, two}, nil, {one}}, got)
+	require.Equal(t, [][]record.Batch{{one, two}, nil, {one}}, FetchBatches(resp))
 	both[len(both)-1] ^= 1
-	_, err = FetchBatches(resp)
-	require.ErrorIs(t, err, record.ErrCRC)
+	require.Equal(t, [][]record.Batch{{one}, nil, {one}}, FetchBatches(resp))
+	require.Zero(t, resp.Topics[0].Partitions[0].ErrorCode, "what comes before the damage is right")
+	resp.Topics[0].Partitions[0].RecordBatches = both[one.Size():]
+	require.Equal(t, [][]record.Batch{nil, nil, {one}}, FetchBatches(resp))
+	require.EqualValues(t, 2, resp.Topics[0].Partitions[0].ErrorCode)
+	require.Zero(t, resp.Topics[1].Partitions[0].ErrorCode, "nobody else has to do with it")
 }
 
 // FuzzDecode: no frame makes decoding panic or take memory out of proportion,
