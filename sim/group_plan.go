@@ -100,7 +100,8 @@ func drawMember(p *Plan, c *seed.Stream, m MemberPlan, topics []int) ClientPlan 
 	if c.Chance(500) {
 		cl.Version = 1 + c.Intn(10)
 	}
-	cl.MaxWait = time.Duration(c.Skewed(int64(time.Millisecond), int64(time.Second)))
+	// Who waits longer for records than for the answer gets none, for ever.
+	cl.MaxWait = min(time.Duration(c.Skewed(int64(time.Millisecond), int64(time.Second))), cl.Timeout/2)
 	cl.MinBytes = int32(c.Skewed(0, 2000))
 	cl.MaxBytes = int32(c.Skewed(1000, 1<<20))
 	cl.PartitionBytes = int32(c.Skewed(200, 1<<20))

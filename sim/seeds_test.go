@@ -58,6 +58,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{9374, "b4", "what a cooperative member of an upgraded group still had was given away when it joined again before it had heard its assignment"},
 		{10513, "b5", "a replica out of sync that nobody leads holds what was never committed: the oracle said that it should not"},
 		{12632, "b3", "one damaged batch kept a follower from taking anything of what that leader leads"},
+		{13313, "b3", "a member asked the broker to wait longer for records than it waited for the answer: the simulated member's mistake"},
 		{299, "", "a segment of which compaction has left nothing was deleted as old, which is allowed: the check of histories said no"},
 	} {
 		t.Run(fmt.Sprint(x.seed), func(t *testing.T) {
