@@ -332,9 +332,6 @@ func (p *Producers) Recovered() {
 	p.stamped = false
 }
 
-// Clear forgets everything; the log is empty and begins at offset.
-func (p *Producers) Clear(offset int64) { *p = Producers{max: p.max, exactFrom: offset} }
-
 func (p *Producers) insert(e *producer) {
 	if p.byID == nil {
 		p.byID = make(map[int64]*producer)

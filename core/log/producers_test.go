@@ -310,7 +310,7 @@ func TestProducersAgainstAModel(t *testing.T) {
 				}
 				if !exact {
 					m.committed = min(m.committed, m.end())
-					p.Clear(0)
+					p = NewProducers(m.max)
 					for _, h := range m.log {
 						p.Replay(h)
 					}

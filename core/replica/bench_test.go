@@ -21,7 +21,7 @@ func BenchmarkProduce(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		c := batches[i%1024]
 		if i%1024 == 0 && i > 0 {
-			n.r.log.Producers().Clear(n.r.log.End()) // the sequences begin again
+			n.r.log.Reset(n.r.log.End(), nil) // the sequences begin again
 		}
 		out.Reset()
 		if _, pending := n.r.Produce(n.now, 1, c, -1, Waiter(i), &out); !pending {

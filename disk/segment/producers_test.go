@@ -18,13 +18,19 @@ func tableOf(offset int64) []byte {
 	return t.Snapshot()
 }
 
-// A snapshot that is there is not written again: that would take a durable one away for a moment, of a log that may have nothing else.
-func TestAProducerSnapshotIsNotReplaced(t *testing.T) {
+// filled is a log of twelve batches.
+func filled(t *testing.T) (*simdisk.Disk, *Store, *Log) {
 	d := newDisk()
 	s := openStore(t, d.Mount())
 	l, _ := openLog(t, s, 0, smallLog)
 	fill(t, l, 12, 300)
 	commit(t, s)
+	return d, s, l
+}
+
+// A snapshot that is there is not written again: that would take a durable one away for a moment, of a log that may have nothing else.
+func TestAProducerSnapshotIsNotReplaced(t *testing.T) {
+	d, s, l := filled(t)
 	require.NoError(t, l.SaveProducers(12, tableOf(11)))
 	start, err := l.SetStart(12, nil)
 	require.NoError(t, err)
@@ -42,11 +48,7 @@ func TestAProducerSnapshotIsNotReplaced(t *testing.T) {
 
 // A snapshot that a power loss has torn is removed, and does not stand in the way of the next one.
 func TestATornProducerSnapshotIsRemoved(t *testing.T) {
-	d := newDisk()
-	s := openStore(t, d.Mount())
-	l, _ := openLog(t, s, 0, smallLog)
-	fill(t, l, 12, 300)
-	commit(t, s)
+	d, s, l := filled(t)
 	require.NoError(t, l.SaveProducers(9, tableOf(8)))
 	require.NoError(t, l.SaveProducers(12, tableOf(11)[:20]))
 	s = restart(t, d, s)
@@ -59,11 +61,7 @@ func TestATornProducerSnapshotIsRemoved(t *testing.T) {
 
 // A snapshot that cannot be read is not taken for one that is not there.
 func TestAnUnreadableProducerSnapshotIsAnError(t *testing.T) {
-	d := newDisk()
-	s := openStore(t, d.Mount())
-	l, _ := openLog(t, s, 0, smallLog)
-	fill(t, l, 12, 300)
-	commit(t, s)
+	d, s, l := filled(t)
 	require.NoError(t, l.SaveProducers(12, tableOf(11)))
 	s = restart(t, d, s)
 	d.AddRule(simdisk.Rule{Op: simdisk.OpRead, Path: "*.snapshot", Nth: 1, Effect: simdisk.IOError})
