@@ -27,14 +27,9 @@ func SetTag(tags *kmsg.Tags, tag uint32, value int64) {
 
 // Tag returns a tagged field; 0 if it is not there, cannot be read, or is negative, which none of them is.
 func Tag(tags *kmsg.Tags, tag uint32) (value int64) {
-	if tags.Len() == 0 {
-		return 0
+	if b := TagBytes(tags, tag); len(b) == 8 {
+		value = max(0, int64(binary.BigEndian.Uint64(b)))
 	}
-	tags.Each(func(t uint32, b []byte) {
-		if t == tag && len(b) == 8 {
-			value = max(0, int64(binary.BigEndian.Uint64(b)))
-		}
-	})
 	return value
 }
 

@@ -95,3 +95,20 @@ func TestWithoutRoomForProducersTheyAreNotForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{20}, l.snapshots)
 }
+
+// What could not be stored of a log is not stored of the one that begins anew in its place.
+func TestAnUnsavedProducerSnapshotGoesWithItsLog(t *testing.T) {
+	d, s, l := filled(t)
+	d.AddRule(simdisk.Rule{Op: simdisk.OpOpen | simdisk.OpWrite, Path: "*.snapshot", Nth: 1, Effect: simdisk.NoSpace})
+	require.ErrorIs(t, l.SaveProducers(12, tableOf(11)), disk.ErrNoSpace)
+	require.NoError(t, l.Reset(0))
+	fill(t, l, 20, 300)
+	commit(t, s)
+	start, err := l.SetStart(15, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 15, start)
+	require.Empty(t, l.snapshots)
+	s = restart(t, d, s)
+	_, st := openLog(t, s, 0, smallLog)
+	require.Zero(t, st.Producers.Len())
+}

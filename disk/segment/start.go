@@ -110,6 +110,7 @@ func (l *Log) reset(at, keep int64) error {
 	if err := l.empty(at); err != nil {
 		return err
 	}
+	l.unsaved = producersAt{} // it was of what the log held
 	if err := l.dropSnapshotsBut(keep); err != nil {
 		return err
 	}
