@@ -432,21 +432,25 @@ func (r *groupRun) catchUp() error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	for {
+	for behind := "nobody answered"; ; time.Sleep(lookEvery) {
 		lag, err := r.lag(ctx)
-		if err == nil && lag == 0 {
+		switch {
+		case err == nil && len(lag) == 0:
 			r.gsum.caughtUp = time.Since(began)
 			return nil
+		case err == nil:
+			behind = strings.Join(lag, "; ")
+		case ctx.Err() == nil:
+			behind = err.Error()
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("groups have not caught up within %s: lag %d, %w", settlePatience, lag, cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("groups have not caught up within %s: %s", settlePatience, behind)
 		}
-		time.Sleep(lookEvery)
 	}
 }
 
-// lag is that of all groups together: what the topic holds that they have not committed.
-func (r *groupRun) lag(ctx context.Context) (sum int64, err error) {
+// lag says what the topic holds that a group has not committed, a line for each partition of each.
+func (r *groupRun) lag(ctx context.Context) (all []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, commitPatience)
 	defer cancel()
 	ends, err := r.c.admin.ListEndOffsets(ctx, topic)
@@ -454,7 +458,7 @@ func (r *groupRun) lag(ctx context.Context) (sum int64, err error) {
 		err = ends.Error()
 	}
 	if err != nil {
-		return 0, err
+		return nil, fmt.Errorf("where %s ends: %w", topic, err)
 	}
 	for _, t := range r.teams {
 		have, err := r.c.admin.FetchOffsets(ctx, t.group)
@@ -462,18 +466,20 @@ func (r *groupRun) lag(ctx context.Context) (sum int64, err error) {
 			err = have.Error()
 		}
 		if err != nil {
-			return 0, fmt.Errorf("what %s has committed: %w", t.group, err)
+			return nil, fmt.Errorf("what %s has committed: %w", t.group, err)
 		}
 		for p := range int32(r.o.partitions) {
 			end, ok := ends.Lookup(topic, p)
 			if !ok {
-				return 0, fmt.Errorf("partition %d has no end", p)
+				return nil, fmt.Errorf("partition %d has no end", p)
 			}
 			o, _ := have.Lookup(topic, p) // a group that has committed nothing is at the start
-			sum += end.Offset - max(0, o.At)
+			if at := max(0, o.At); at != end.Offset {
+				all = append(all, fmt.Sprintf("%s is at %d of partition %d, which ends at %d", t.group, at, p, end.Offset))
+			}
 		}
 	}
-	return sum, nil
+	return all, nil
 }
 
 // readTruth reads what the topic holds.

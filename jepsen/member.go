@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -101,9 +103,10 @@ type member struct {
 	mu         sync.Mutex
 	out        *json.Encoder
 	commits    int64
-	id         string      // as which it was assigned what it has, if its group is of the classic protocol
-	generation int32       // and in which generation
-	gone       atomic.Bool // nobody listens
+	id         string                // as which it was assigned what it has, if its group is of the classic protocol
+	generation int32                 // and in which generation
+	owed       map[int32]*kgo.Record // by partition: the last record that came, until its commit was acknowledged
+	gone       atomic.Bool           // nobody listens
 }
 
 func (m *member) tell(e event) {
@@ -133,6 +136,8 @@ func (m *member) options() []kgo.Opt {
 				m.mu.Lock()
 				m.id, m.generation = e.Member, e.Generation
 				m.mu.Unlock()
+			} else {
+				m.forget(of[topic])
 			}
 			if len(of[topic]) > 0 {
 				m.tell(e)
@@ -157,26 +162,53 @@ func (m *member) options() []kgo.Opt {
 	return opts
 }
 
+// commitAgain is how long a member whose commit failed waits for records before it commits again.
+const commitAgain = 100 * time.Millisecond
+
 // run polls and commits until the process is told to end, by SIGTERM or by its parent's being gone.
 func (m *member) run() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	m.owed = map[int32]*kgo.Record{}
 	if m.client, err = kgo.NewClient(m.options()...); err != nil {
 		return err
 	}
 	defer m.client.CloseAllowingRebalance()
 	for ctx.Err() == nil && !m.gone.Load() {
-		fetches := m.client.PollRecords(ctx, 500)
-		m.deliver(fetches)
-		if !fetches.Empty() {
-			m.commit(fetches)
-		}
+		m.deliver(m.poll(ctx))
+		m.commit()
 		m.client.AllowRebalance()
 	}
 	return nil
 }
 
-// deliver tells what came.
+// poll waits for records; if a commit is owed, not for long.
+func (m *member) poll(ctx context.Context) kgo.Fetches {
+	if len(m.debts()) > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, commitAgain)
+		defer cancel()
+	}
+	return m.client.PollRecords(ctx, 500)
+}
+
+// debts are the last records that came of partitions that the member has, and whose commit was not acknowledged.
+func (m *member) debts() map[int32]*kgo.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.owed)
+}
+
+// forget owes nothing any more of partitions that are another's.
+func (m *member) forget(partitions []int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range partitions {
+		delete(m.owed, p)
+	}
+}
+
+// deliver tells what came, and owes its commit.
 func (m *member) deliver(fetches kgo.Fetches) {
 	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
 		if len(t.Records) == 0 {
@@ -192,30 +224,38 @@ func (m *member) deliver(fetches kgo.Fetches) {
 			e.Offsets = nil
 		}
 		m.tell(e)
+		m.mu.Lock()
+		m.owed[t.Partition] = t.Records[len(t.Records)-1]
+		m.mu.Unlock()
 	})
 }
 
-// commit commits what was polled. If it fails, what was read is committed with what is read next, or read again by another.
-func (m *member) commit(fetches kgo.Fetches) {
+// commit commits what is owed. If it fails, as it does while the group rebalances, it is owed still: until it is committed,
+// or until the partition is another's, who reads it again. Without that nobody might commit the last records of all.
+func (m *member) commit() {
+	owed := m.debts()
+	if len(owed) == 0 {
+		return
+	}
 	m.commits++
 	e := event{Kind: committing, Commit: m.commits, Commits: map[int32]int64{}}
-	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
-		if n := len(t.Records); n > 0 {
-			e.Commits[t.Partition] = t.Records[n-1].Offset + 1
-		}
-	})
+	for p, r := range owed {
+		e.Commits[p] = r.Offset + 1
+	}
 	m.tell(e)
 	ctx, cancel := context.WithTimeout(context.Background(), commitPatience)
 	defer cancel()
 	done := event{Kind: committed, Commit: m.commits}
 	var err error
 	if m.o.Kind == consumer {
-		err = m.client.CommitRecords(ctx, fetches.Records()...)
+		err = m.client.CommitRecords(ctx, slices.Collect(maps.Values(owed))...)
 	} else {
 		err = m.commitAs(ctx, e.Commits)
 	}
 	if err != nil {
 		done.Error = err.Error()
+	} else {
+		m.forget(slices.Collect(maps.Keys(owed)))
 	}
 	m.tell(done)
 }
