@@ -27,6 +27,7 @@ const (
 	errFetchSessionIDNotFound    int16 = 70
 	errInvalidFetchSessionEpoch  int16 = 71
 	errStaleBrokerEpoch          int16 = 77
+	errDuplicateRegistration     int16 = 101
 	errBrokerIDNotRegistered     int16 = 102
 	errTopicAlreadyExists        int16 = 36
 	errFencedLeaderEpoch         int16 = 74

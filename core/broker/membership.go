@@ -18,6 +18,7 @@ type membership struct {
 	last     int64  // the last such epoch, 0 if there was none yet
 	roles    bool   // replicas have been told their roles under it
 	joining  bool   // a registration is under way
+	refused  int16  // why the last one was, as was logged
 	retry    *timer // of a registration that failed
 	opening  int    // logs that are being opened
 	ready    bool   // Ready was emitted
@@ -53,14 +54,25 @@ func (b *Broker) join() {
 			code = resp.(*kmsg.BrokerRegistrationResponse).ErrorCode
 		}
 		if code != errNone {
-			if code != errNotController {
-				b.log(Warn, "registration was refused", "code", code)
-			}
+			b.refused(code)
 			m.retry = b.timers.set(b.now.Add(joinRetry), b.join)
 			return
 		}
 		b.joined(resp.(*kmsg.BrokerRegistrationResponse).BrokerEpoch)
 	})
+}
+
+// refused tells the operator once why this broker is not registered, however often it tries.
+func (b *Broker) refused(code int16) {
+	if code == errNotController || code == b.membership.refused {
+		return
+	}
+	b.membership.refused = code
+	why := "the controller's log says why"
+	if code == errDuplicateRegistration {
+		why = "a process with this id was heard just now: it is taken for dead when its lease has run out"
+	}
+	b.log(Warn, "registration was refused, and is tried again", "code", code, "why", why)
 }
 
 func (b *Broker) registration() *kmsg.BrokerRegistrationRequest {
@@ -102,6 +114,7 @@ func (b *Broker) lastEpoch() int64 {
 // joined begins the life under a broker epoch: heartbeats, a lease, and the replicas' roles.
 func (b *Broker) joined(epoch int64) {
 	b.membership.epoch, b.membership.last, b.membership.roles = epoch, epoch, false
+	b.membership.refused = errNone
 	if b.soleVoter() {
 		// Nobody else can move a partition: what is decided is decided in this very process. So there is
 		// nothing that a lease would guard against.

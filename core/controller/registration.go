@@ -30,6 +30,10 @@ func (c *Controller) registerBroker(req *kmsg.BrokerRegistrationRequest) *kmsg.B
 	disk := old != nil && len(old.LogDirs) > 0 && slices.Equal(old.LogDirs, next.LogDirs)
 	c.takeFromPartitions(next.ID, trust{clean: clean, disk: disk})
 	c.setLife(c.newLife(&next, c.call.now))
+	if old != nil && !disk {
+		c.log(levelWarn, "a broker is back with another data directory: what it held it copies from others, but if it is a voter "+
+			"it has forgotten its vote and what it acknowledged (docs/operations.md)", "broker", next.ID)
+	}
 	c.log(levelInfo, "broker registered", "broker", next.ID, "epoch", next.Epoch, "clean stop", clean, "same disk", disk)
 	resp.BrokerEpoch = next.Epoch
 	return resp
