@@ -122,18 +122,25 @@ func (c *Coordinator) ownedBy(s *kmsg.ConsumerMemberMetadata, cur *current) (set
 	if cur == nil {
 		return nil
 	}
-	for _, t := range s.OwnedPartitions {
-		if id, _, ok := c.topics.Topic(t.Topic); ok {
-			for _, p := range t.Partitions {
-				set = append(set, core.Partition{Topic: id, Index: p})
-			}
-		}
-	}
-	set = union(set, nil)
+	set = c.claims(s)
 	if s.Version >= 2 && s.Generation != cur.epoch {
 		set, _ = split(set, union(cur.assigned, cur.revoking))
 	}
 	return set
+}
+
+// claims is what a subscription says that its member has (KIP-429), as far as the topics are there.
+func (c *Coordinator) claims(s *kmsg.ConsumerMemberMetadata) (set []core.Partition) {
+	for _, t := range s.OwnedPartitions {
+		if id, n, ok := c.topics.Topic(t.Topic); ok {
+			for _, p := range t.Partitions {
+				if p >= 0 && p < n {
+					set = append(set, core.Partition{Topic: id, Index: p})
+				}
+			}
+		}
+	}
+	return union(set, nil)
 }
 
 // checkClassic finds the classic member that a request comes from.

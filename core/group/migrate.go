@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"slices"
 
 	"lockstep/core"
@@ -61,34 +62,67 @@ func (c *Coordinator) emptyToClassic(g *group, done func(), failed func(code int
 	}, failed)
 }
 
-// takeOver makes members of KIP-848 of those of a classic group: each has what it was last assigned.
+// takeOver makes members of KIP-848 of those of a classic group: each has what it was last assigned, and what it said that it has and
+// has not yet come back without.
 func (c *Coordinator) takeOver(x *change, old *classic) {
+	k := x.g.consumer
 	for _, id := range old.ids() {
 		m := old.members[id]
-		p := m.protocols[0]
-		if chosen := m.metadataOf(old.protocol); chosen != nil {
-			p.metadata = chosen
-		}
-		s, _ := readSubscription(p.metadata)
+		s := m.subscription(old.protocol)
 		sub := &subscriber{
 			instance: m.instance, rack: s.Rack, clientID: m.clientID, host: m.host, topics: sorted(s.Topics),
 			rebalance: m.rebalance, classic: &bridge{m.session, m.protocols},
 		}
 		x.member(id, sub)
-		x.after = append(x.after, func() { c.see(x.g, id) })
+		x.after = append(x.after, func() { c.see(x.g, id); c.revokeTimer(x.g, id) })
 	}
-	x.epoch(old.generation, c.hashOf(x.g.consumer))
+	x.epoch(old.generation, c.hashOf(k))
 	for _, id := range old.ids() {
-		var set []core.Partition
-		for _, p := range c.readAssignment(old.members[id].assignment) {
-			if x.g.consumer.free(p, id) { // an assignor may have given it twice
-				set = append(set, p)
-			}
-		}
+		set := k.unowned(id, c.readAssignment(old.members[id].assignment)) // an assignor may have given it twice
 		x.target(id, set)
 		x.current(id, &current{epoch: old.generation, previous: old.generation, assigned: set})
 	}
+	c.takeClaims(x, old)
 	x.targetEpoch(old.generation)
+}
+
+// takeClaims lets cooperative members (KIP-429) keep what they joined with and were not assigned again, until they join without it: that
+// is how they give up what is to go to another. Of two that say they have the same, who heard of it later is right.
+func (c *Coordinator) takeClaims(x *change, old *classic) {
+	k := x.g.consumer
+	said := make(map[string]*kmsg.ConsumerMemberMetadata)
+	for _, id := range old.ids() {
+		said[id] = old.members[id].subscription(old.protocol)
+	}
+	ids := old.ids()
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(said[b].Generation, said[a].Generation) })
+	for _, id := range ids {
+		cur := k.current[id]
+		_, more := split(k.unowned(id, c.claims(said[id])), cur.assigned)
+		if len(more) > 0 {
+			x.current(id, &current{cur.epoch, cur.previous, unrevoked, cur.assigned, more})
+		}
+	}
+}
+
+// subscription is what a consumer wants and has, as its group's assignor was told; toConsumer has seen to it that it can be read.
+func (m *member) subscription(assignor string) *kmsg.ConsumerMemberMetadata {
+	metadata := m.metadataOf(assignor)
+	if metadata == nil {
+		metadata = m.protocols[0].metadata
+	}
+	s, _ := readSubscription(metadata)
+	return s
+}
+
+// unowned is what of a set of partitions no other member has.
+func (k *consumer) unowned(id string, set []core.Partition) (free []core.Partition) {
+	for _, p := range set {
+		if k.free(p, id) {
+			free = append(free, p)
+		}
+	}
+	return free
 }
 
 // readAssignment reads what a leader assigned a consumer, as far as the topics are there.

@@ -80,6 +80,36 @@ func TestWhatAMemberStillHasIsNotGivenAway(t *testing.T) {
 	}
 }
 
+// A cooperative member learns by a rebalance what it is to give up, and has it until it joins again. A group that becomes one of KIP-848
+// in between gives it to nobody else.
+func TestWhatAMemberHasNotYetGivenUpIsNotGivenAwayByAnUpgrade(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.eager("g", nil), w.eager("g", nil)
+	settleEager(w, a)
+	require.Len(t, a.owned, 4)
+	s := kmsg.ConsumerMemberMetadata{Version: 2, Topics: []string{"t"}, Generation: a.generation,
+		OwnedPartitions: []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "t", Partitions: []int32{0, 1, 2, 3}}}}
+	a.metadata = s.AppendTo(nil)
+	settleEager(w, a, b) // a test's leader lets b have its part at once; a cooperative one would wait for the next rebalance
+	require.Len(t, a.owned, 2)
+	b.leave()
+
+	n := w.consumer("g", "t")
+	for range 4 {
+		require.Zero(t, n.beat())
+		require.Empty(t, n.owned, "the old member has them still")
+	}
+	require.Equal(t, errRebalanceInProgress, a.heartbeat())
+	s.OwnedPartitions[0].Partitions = nil
+	for _, p := range a.owned {
+		s.OwnedPartitions[0].Partitions = append(s.OwnedPartitions[0].Partitions, p.Index)
+	}
+	a.metadata = s.AppendTo(nil)
+	require.Zero(t, a.join().joined().ErrorCode)
+	require.Zero(t, n.beat())
+	require.Len(t, n.owned, 2)
+}
+
 // eager is a consumer of the classic protocol that really assigns: as a leader by turns, and it reads what it is assigned.
 type eager struct {
 	*classicMember
