@@ -68,6 +68,9 @@ func (p Partition) Compare(q Partition) int {
 // MetadataTopic is the name of the topic that holds the cluster's metadata log.
 const MetadataTopic = "__cluster_metadata"
 
+// OffsetsTopic is the internal topic that holds committed offsets and the state of groups.
+const OffsetsTopic = "__consumer_offsets"
+
 // MetadataPartition is the one partition of the metadata log (its topic id is
 // Kafka's reserved 00…01).
 var MetadataPartition = Partition{Topic: TopicID{15: 1}}

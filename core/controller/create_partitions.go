@@ -3,6 +3,8 @@ package controller
 import (
 	"slices"
 
+	"lockstep/core"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -40,6 +42,9 @@ func (c *Controller) growTopic(rt *kmsg.CreatePartitionsRequestTopic, room *int)
 		return refuse(codeUnknownTopicOrPartition, "This server does not host this topic-partition.")
 	}
 	switch {
+	case rt.Topic == core.OffsetsTopic:
+		return refuse(codeInvalidRequest, "Which partition of %s a group has follows from their number: with another one, groups would "+
+			"lose what they have committed.", rt.Topic)
 	case rt.Count == t.Partitions:
 		return refuse(codeInvalidPartitions, "Topic already has %d partition(s).", rt.Count)
 	case rt.Count < t.Partitions:

@@ -9,7 +9,7 @@ import (
 )
 
 // OffsetsTopic is the internal topic that holds committed offsets and the state of groups.
-const OffsetsTopic = "__consumer_offsets"
+const OffsetsTopic = core.OffsetsTopic
 
 // Token is the caller's name for a request; the answer comes with it.
 type Token uint64
