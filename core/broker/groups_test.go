@@ -32,6 +32,22 @@ func (w *network) coordinatorOf(id string) *host {
 	return at
 }
 
+// TestTransactionalProducersAreToldAtOnce: librdkafka, which asks in versions before 4, goes on asking whatever the error is, but for
+// those of authorization, and then shows the message; others get the precise error.
+func TestTransactionalProducersAreToldAtOnce(t *testing.T) {
+	h := newHost(t, nil)
+	r := kmsg.NewPtrFindCoordinatorRequest()
+	r.CoordinatorType, r.CoordinatorKey, r.CoordinatorKeys = transactionCoordinator, "t", []string{"t"}
+	r.Version = 3
+	old := ask[*kmsg.FindCoordinatorResponse](h, r)
+	require.Equal(t, errTransactionalIDAuthorizationFailed, old.ErrorCode)
+	require.Contains(t, *old.ErrorMessage, "transactions and share groups are not served")
+	r.Version = 4
+	c := ask[*kmsg.FindCoordinatorResponse](h, r).Coordinators[0]
+	require.Equal(t, errInvalidRequest, c.ErrorCode)
+	require.Equal(t, *old.ErrorMessage, *c.ErrorMessage)
+}
+
 func fetchOffset(id string) *kmsg.OffsetFetchRequest {
 	r := kmsg.NewPtrOffsetFetchRequest()
 	r.Version = 8

@@ -10,6 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// transactionCoordinator is the type of coordinator that a transactional producer asks for.
+const transactionCoordinator = 1
+
 // handleFindCoordinator answers which broker coordinates groups: the leader of the partition of the offsets topic
 // that the group belongs to. The topic is made when the first client asks.
 func handleFindCoordinator(b *Broker, q *request) {
@@ -39,6 +42,9 @@ func (b *Broker) findCoordinators(q *request, m *kmsg.FindCoordinatorRequest) *k
 	resp := m.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	if q.version < 4 {
 		c := b.findCoordinator(m.CoordinatorType, m.CoordinatorKey)
+		if m.CoordinatorType == transactionCoordinator {
+			c.ErrorCode = errTransactionalIDAuthorizationFailed // librdkafka, which asks so, repeats all but this for ever
+		}
 		resp.ErrorCode, resp.ErrorMessage, resp.NodeID, resp.Host, resp.Port = c.ErrorCode, c.ErrorMessage, c.NodeID, c.Host, c.Port
 		return resp
 	}
