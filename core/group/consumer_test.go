@@ -125,6 +125,7 @@ func TestRefusedHeartbeats(t *testing.T) {
 		{errInvalidGroupID, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.Group = strings.Repeat("x", 40_000) }},
 		{errUnsupportedAssignor, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.ServerAssignor = ptr("sticky") }},
 		{errInvalidRegularExpression, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicRegex = ptr("(") }},
+		{errInvalidRegularExpression, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicRegex = ptr("a)|(?:b") }},
 		{errInvalidRegularExpression, func(r *kmsg.ConsumerGroupHeartbeatRequest) {
 			r.SubscribedTopicRegex = ptr(strings.Repeat("(a?){500}", 10))
 		}},

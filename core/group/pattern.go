@@ -11,6 +11,9 @@ const maxPattern = 2000
 
 // checkPattern says whether a subscription's pattern can be matched. Its syntax is RE2, as that of KIP-848.
 func checkPattern(pattern string) error {
+	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
+		return err // of what the client sent, not of what is around it
+	}
 	re, err := syntax.Parse(whole(pattern), syntax.Perl)
 	if err != nil {
 		return err
