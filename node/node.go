@@ -237,6 +237,9 @@ const housekeeping = time.Second
 // servePatience is how long clients wait in the backlog for a broker that is not ready.
 const servePatience = 3 * time.Second
 
+// waitingAgain is how often a broker that is not ready says so.
+const waitingAgain = 30 * time.Second
+
 func (n *Node) keepHouse() {
 	t := time.NewTicker(housekeeping)
 	defer t.Stop()
@@ -248,6 +251,7 @@ func (n *Node) keepHouse() {
 			return
 		case <-patience.C:
 			n.serve() // the core tells them what it knows
+			patience.Reset(n.stillWaiting())
 		case <-t.C:
 			if err := n.store.Checkpoint(nil); err != nil && !errors.Is(err, segment.ErrClosed) {
 				n.cfg.Log.Warn("noting recovery points failed", "err", err)
@@ -260,6 +264,16 @@ func (n *Node) keepHouse() {
 			n.unread.report(n.cfg.Log)
 		}
 	}
+}
+
+// stillWaiting tells the operator, first soon and then from time to time, why a broker is not ready: without that a wrong address in
+// the list of voters looks like a broker that hangs. It returns when to look again.
+func (n *Node) stillWaiting() time.Duration {
+	if !n.isReady.Load() {
+		n.cfg.Log.Warn("not ready yet: this broker is not in its cluster, or logs are still being opened",
+			"voters", n.settings.Voters, "unreachable", n.peers.unreachable())
+	}
+	return waitingAgain
 }
 
 // becameReady is the core's Ready.

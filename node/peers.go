@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	gonet "net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,6 +98,7 @@ type peer struct {
 	conn    *peerConn
 	backoff time.Duration
 	retryAt time.Time
+	failed  error // to connect, if that is how the last try ended
 }
 
 // call sends a request to a peer. It never waits.
@@ -195,13 +198,30 @@ func (p *peers) connect(t *peer, addr string) (*peerConn, error) {
 	if err != nil {
 		t.backoff = min(maxBackoff, max(minBackoff, 2*t.backoff))
 		t.retryAt = time.Now().Add(t.backoff)
+		t.failed = err
 		p.log.Debug("connecting to a peer failed", "peer", t.id, "addr", addr, "err", err)
 		return nil, fmt.Errorf("connecting to peer %d at %s: %w", t.id, addr, err)
 	}
 	c := &peerConn{peers: p, peer: t, sock: sock, open: map[int32]sentCall{}}
-	t.conn, t.backoff = c, 0
+	t.conn, t.backoff, t.failed = c, 0, nil
 	p.work.Go(c.read)
 	return c, nil
+}
+
+// unreachable says of each peer that cannot be connected to why, by id.
+func (p *peers) unreachable() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := map[int32]error{}
+	for _, t := range p.peers {
+		if t.failed != nil {
+			why[t.id] = t.failed
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(why)) {
+		all = append(all, fmt.Sprintf("%d@%s: %v", id, p.addrs[id], why[id]))
+	}
+	return all
 }
 
 // close breaks all connections and fails what is open.

@@ -57,16 +57,17 @@ type Controller struct {
 	committed *Image
 
 	active    bool
-	spec      *Image    // committed, and all that was proposed since: what decisions are made on
-	diverged  bool      // spec has been changed since it was cloned
-	batches   []batch   // proposed and not committed yet, in order
-	call      call      // the call that is under way
-	proposing *batch    // the batch that the caller is appending
-	heard     core.Time // when its majority last followed it, at the least
-	lives     []life    // what is known of each registered broker's health, by id
-	closed    []closure // connections that closed lately
-	grace     core.Time // nobody is fenced before
-	due       core.Time // what Deadline says, if dueKnown
+	spec      *Image          // committed, and all that was proposed since: what decisions are made on
+	diverged  bool            // spec has been changed since it was cloned
+	batches   []batch         // proposed and not committed yet, in order
+	call      call            // the call that is under way
+	proposing *batch          // the batch that the caller is appending
+	heard     core.Time       // when its majority last followed it, at the least
+	lives     []life          // what is known of each registered broker's health, by id
+	closed    []closure       // connections that closed lately
+	refusals  map[int32]int16 // why a broker was not registered, as was logged
+	grace     core.Time       // nobody is fenced before
+	due       core.Time       // what Deadline says, if dueKnown
 	dueKnown  bool
 	rebalance core.Time // when leaders are rebalanced next
 
@@ -102,7 +103,7 @@ type call struct {
 // New returns a controller that is not active. The image is the broker's own:
 // the caller applies committed records to it before it calls Committed.
 func New(s Settings, committed *Image) *Controller {
-	return &Controller{settings: s, committed: committed}
+	return &Controller{settings: s, committed: committed, refusals: map[int32]int16{}}
 }
 
 // Active reports whether the controller is between Lead and Lost.
@@ -158,6 +159,7 @@ func (c *Controller) Lost(now core.Time, out *Out) {
 		c.refuse(b.waiting)
 	}
 	c.active, c.spec, c.batches, c.proposing, c.lives = false, nil, nil, nil, nil
+	clear(c.refusals)
 }
 
 // Proposed says that the records of the last call were appended and the last of them has this offset.

@@ -191,6 +191,34 @@ func TestRegistrationRefusals(t *testing.T) {
 	require.Zero(t, edit(func(r req) { r.ClusterID = c.image().ClusterID() }))
 }
 
+// TestRefusedRegistrationsAreLoggedOnce: a broker that is refused asks again many times a second, maybe for days.
+func TestRefusedRegistrationsAreLoggedOnce(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.start(1)
+	refused := func() (n int) {
+		for _, l := range c.lines {
+			if l.Msg == "registration of a broker refused" {
+				n++
+			}
+		}
+		return n
+	}
+	r := registrationOf(2, 1)
+	another := registrationOf(2, 1)
+	another.ClusterID = "another"
+	for range 3 {
+		require.NotZero(t, c.register(another).ErrorCode)
+	}
+	require.Equal(t, 1, refused())
+	another.IncarnationID = [16]byte{}
+	another.ClusterID = ""
+	require.NotZero(t, c.register(another).ErrorCode)
+	require.Equal(t, 2, refused(), "for another reason")
+	require.Zero(t, c.register(r).ErrorCode)
+	require.NotZero(t, c.register(another).ErrorCode)
+	require.Equal(t, 3, refused(), "it was in meanwhile")
+}
+
 // The broker that runs the controller is the newest life of its id and need not wait for its own earlier lease.
 func TestControllersOwnBrokerRegistersAtOnce(t *testing.T) {
 	c := newCluster(t, 2, nil)

@@ -21,10 +21,11 @@ func (c *Controller) registerBroker(req *kmsg.BrokerRegistrationRequest) *kmsg.B
 		return resp
 	}
 	if code, why := c.checkRegistration(req, old); code != codeNone {
-		c.log(levelWarn, "registration of a broker refused", "broker", req.BrokerID, "code", code, "why", why)
+		c.refused(req.BrokerID, code, why)
 		resp.ErrorCode = code
 		return resp
 	}
+	delete(c.refusals, next.ID)
 	c.emit(&RegisterBrokerRecord{next})
 	clean := old != nil && req.PreviousBrokerEpoch == old.Epoch
 	disk := old != nil && len(old.LogDirs) > 0 && slices.Equal(old.LogDirs, next.LogDirs)
@@ -37,6 +38,21 @@ func (c *Controller) registerBroker(req *kmsg.BrokerRegistrationRequest) *kmsg.B
 	c.log(levelInfo, "broker registered", "broker", next.ID, "epoch", next.Epoch, "clean stop", clean, "same disk", disk)
 	resp.BrokerEpoch = next.Epoch
 	return resp
+}
+
+// maxRefusals bounds what is remembered of brokers that were refused: ids come from whoever asks.
+const maxRefusals = 1000
+
+// refused tells the operator once why a broker is not registered: it asks again many times a second.
+func (c *Controller) refused(id int32, code int16, why string) {
+	if c.refusals[id] == code {
+		return
+	}
+	if len(c.refusals) >= maxRefusals {
+		clear(c.refusals)
+	}
+	c.refusals[id] = code
+	c.log(levelWarn, "registration of a broker refused", "broker", id, "code", code, "why", why)
 }
 
 func registration(req *kmsg.BrokerRegistrationRequest, epoch int64) Broker {

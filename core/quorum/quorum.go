@@ -28,6 +28,12 @@ var roleNames = [...]string{"unattached", "follower", "prospective", "candidate"
 
 func (r role) String() string { return roleNames[r] }
 
+// leaderInTerm is who leads in which term.
+type leaderInTerm struct {
+	id   int32
+	term int32
+}
+
 // Quorum is one node's part in the consensus on the metadata log.
 type Quorum struct {
 	cfg   Config // Voters ascending by id
@@ -38,6 +44,7 @@ type Quorum struct {
 	savedSeq uint64 // of the newest that is durable
 	held     []heldMessage
 
+	told     leaderInTerm // the last leader that the operator was told this node follows
 	role     role
 	era      uint64 // rises with every change of role, term or leader; calls of an older one are void
 	leaderID int32
@@ -218,6 +225,9 @@ func (q *Quorum) unattach(now core.Time) {
 func (q *Quorum) follow(now core.Time, leaderID int32, pause time.Duration, out *Out) {
 	if q.leaderID != leaderID {
 		q.heardAt = neverHeard
+	}
+	if told := (leaderInTerm{leaderID, q.hard.Term}); q.told != told { // once, also if it is lost and found again all the time
+		q.told = told
 		note(out, Info, "following the leader of the metadata quorum", "leader", leaderID, "epoch", q.hard.Term)
 	}
 	q.become(follower, leaderID)

@@ -234,6 +234,23 @@ func TestObserversExpire(t *testing.T) {
 	require.Empty(t, l.q.lead.replicas)
 }
 
+// TestALeaderFoundAgainIsNotNews: addresses that are swapped in the list of voters make an observer lose and find the leader many
+// times a second.
+func TestALeaderFoundAgainIsNotNews(t *testing.T) {
+	w := silent(1, 1)
+	w.run(time.Second)
+	q := w.node(2).q
+	var out Out
+	for range 3 {
+		q.unattach(w.now)
+		q.follow(w.now, 1, time.Second, &out)
+	}
+	require.Empty(t, out.Notes)
+	q.enterTerm(w.now, q.hard.Term+1, &out)
+	q.follow(w.now, 1, time.Second, &out)
+	require.Len(t, out.Notes, 1)
+}
+
 // The connection of a parked fetch is gone: it gets no answer.
 func TestCancel(t *testing.T) {
 	w := silent(1, 0)
