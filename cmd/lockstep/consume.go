@@ -34,6 +34,12 @@ func consumeCommand(o *options) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("--format: %w", err)
 		}
+		switch {
+		case partition < -1:
+			return fmt.Errorf("--partition is -1 or a partition, not %d", partition)
+		case count < 0:
+			return fmt.Errorf("--count is not negative, not %d", count)
+		}
 		at, err := startOffset(from)
 		if err == nil {
 			err = member.check(cmd)

@@ -158,6 +158,9 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 		{"not \"many\"", "produce orders --acks many"},
 		{"not \"rar\"", "produce orders -z rar"},
 		{"no partition 7", "consume orders -p 7"},
+		{"not -2", "consume orders -e -p -2"},
+		{"not -2", "produce orders -p -2"},
+		{"not -1", "consume orders -e -n -1"},
 		{"not \"middle\"", "consume orders --from middle"},
 		{"neither a segment", "log dump main.go"},
 		{"no such file", "log dump README.log"},
@@ -185,6 +188,15 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 	c.addr = "127.0.0.1:1"
 	_, err := c.try("", "topic", "list", "--timeout", "300ms")
 	require.ErrorContains(t, err, "no broker answers at 127.0.0.1:1")
+}
+
+// TestLinesBeforeAWrongOneAreProduced: and the error says which line it is, so that one can go on there.
+func TestLinesBeforeAWrongOneAreProduced(t *testing.T) {
+	_, c := startBroker(t, t.TempDir())
+	c.run("topic", "create", "orders")
+	_, err := c.try("a:1\nb:2\nwrong\nc:3\n", "produce", "orders", "-k", ":")
+	require.ErrorContains(t, err, `line 3 has no ":": the 2 before it were sent`)
+	require.Equal(t, "a=1\nb=2\n", c.run("consume", "orders", "-e", "-f", "%k=%v\n"))
 }
 
 // TestConsumeGivesUp: an error that a client may try again is no reason to wait for ever.

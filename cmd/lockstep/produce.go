@@ -22,6 +22,9 @@ func produceCommand(o *options) *cobra.Command {
 	c.Flags().StringVar(&acks, "acks", "all", "all, 1 or 0")
 	c.Flags().StringVarP(&codec, "codec", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if partition < -1 {
+			return fmt.Errorf("--partition is -1 or a partition, not %d", partition)
+		}
 		opts, err := producerOptions(acks, codec, partition)
 		if err != nil {
 			return err
@@ -60,17 +63,19 @@ func producerOptions(acks, codec string, partition int32) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// produceLines sends every line and waits until all are acknowledged; the first error ends it.
+// produceLines sends every line and waits until all are acknowledged; the first error ends it, and what was read before a line
+// that cannot be sent is sent.
 func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator string, partition int32) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var failed sync.Once
 	lines := bufio.NewReader(in)
-	for ctx.Err() == nil {
+	var wrong error
+	for n := 1; ctx.Err() == nil; n++ {
 		line, err := lines.ReadString('\n')
 		if line == "" && err != nil {
 			if !errors.Is(err, io.EOF) {
-				return err
+				wrong = err
 			}
 			break
 		}
@@ -78,7 +83,8 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator s
 		if separator != "" {
 			key, value, ok := strings.Cut(string(r.Value), separator)
 			if !ok {
-				return fmt.Errorf("no %q in line %q", separator, r.Value)
+				wrong = fmt.Errorf("line %d has no %q: the %d before it were sent, it and what follows were not: %q", n, separator, n-1, r.Value)
+				break
 			}
 			r.Key, r.Value = []byte(key), []byte(value)
 		}
@@ -94,5 +100,5 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator s
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return nil
+	return wrong
 }
