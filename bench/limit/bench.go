@@ -159,13 +159,8 @@ func (b *bench) fetch(size int) (result, error) {
 }
 
 func (b *bench) fetchFrom(frames [][]byte, size, batch int) (process.Measure, error) {
-	run := load.Run{Addr: b.broker.Addr, Requests: len(frames), Window: load.Window(size), Frame: func(i int) []byte { return frames[i] }}
-	run.Check = func(_ []byte, n int) error {
-		if n < batch || n > batch+512 {
-			return fmt.Errorf("answer of %d bytes in place of one batch of %d", n, batch)
-		}
-		return nil
-	}
+	run := load.Run{Addr: b.broker.Addr, Requests: len(frames), Window: load.Window(size), Frame: func(i int) []byte { return frames[i] },
+		Check: load.CheckFetched(batch)}
 	return process.Timed(func() error {
 		_, err := run.Do()
 		return err

@@ -164,3 +164,13 @@ func CheckProduced(head []byte, _ int) error {
 	}
 	return nil
 }
+
+// CheckFetched makes a Check for FetchFrame's answers: one batch of so many bytes.
+func CheckFetched(batch int) func(head []byte, size int) error {
+	return func(_ []byte, n int) error {
+		if n < batch || n > batch+512 {
+			return fmt.Errorf("answer of %d bytes in place of one batch of %d", n, batch)
+		}
+		return nil
+	}
+}

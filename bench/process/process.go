@@ -78,6 +78,15 @@ func Start(cmd *exec.Cmd, addr func(line string) string) (*Process, error) {
 	return nil, fmt.Errorf("%s ended before it was ready: %w\n%s", cmd.Path, err, log.String())
 }
 
+// Quiet starts a command that does not say where it serves, nor when: the caller knows, and asks. It dies with this process.
+func Quiet(cmd *exec.Cmd, addr string) (*Process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &Process{Addr: addr, cmd: cmd}, nil
+}
+
 // stopPatience is how long a server may take to end itself.
 const stopPatience = 30 * time.Second
 

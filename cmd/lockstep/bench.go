@@ -18,7 +18,8 @@ func benchCommand(o *options) *cobra.Command {
 	return c
 }
 
-// benchResult is what a bench prints as JSON. Rates are per second; latencies are from Produce to its acknowledgement.
+// benchResult is what a bench prints as JSON. Rates are per second; latencies are from Produce to its
+// acknowledgement, or at a rate from the instant at which the record was due.
 type benchResult struct {
 	Records    int64   `json:"records"`
 	Bytes      int64   `json:"bytes"`
@@ -90,11 +91,12 @@ func produceLoad(ctx context.Context, cl *kgo.Client, records int64, size, rate 
 		if ctx.Err() != nil {
 			break
 		}
-		if rate > 0 {
-			time.Sleep(time.Until(begin.Add(time.Duration(float64(i) / float64(rate) * 1e9))))
+		sent := time.Now()
+		if rate > 0 { // latency counts from when the record was due, not from when the client got round to it
+			sent = begin.Add(time.Duration(float64(i) / float64(rate) * 1e9))
+			time.Sleep(time.Until(sent))
 		}
 		at := int(i*61) % (1 << 16)
-		sent := time.Now()
 		cl.Produce(ctx, &kgo.Record{Value: noise[at : at+size]}, func(_ *kgo.Record, err error) {
 			if err != nil {
 				cancel(err)
