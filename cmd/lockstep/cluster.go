@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -60,7 +62,7 @@ func clusterOf(m kadm.Metadata) clusterState {
 		}
 	})
 	for _, b := range m.Brokers {
-		state := brokerState{ID: b.NodeID, Address: fmt.Sprintf("%s:%d", b.Host, b.Port), Leads: leads[b.NodeID], Keeps: keeps[b.NodeID]}
+		state := brokerState{ID: b.NodeID, Address: address(b), Leads: leads[b.NodeID], Keeps: keeps[b.NodeID]}
 		if b.Rack != nil {
 			state.Rack = *b.Rack
 		}
@@ -85,3 +87,6 @@ func printCluster(o *options, cmd *cobra.Command, s clusterState) error {
 		s.Cluster, s.Topics, s.Partitions, s.Leaderless, s.UnderReplicated)
 	return err
 }
+
+// address is where a broker is reached, as a client can be told.
+func address(b kadm.BrokerDetail) string { return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) }

@@ -133,7 +133,7 @@ func ofClassicGroup(g *kadm.DescribedGroup) *groupDescription {
 }
 
 func addressOf(b kadm.BrokerDetail) brokerAddress {
-	return brokerAddress{b.NodeID, fmt.Sprintf("%s:%d", b.Host, b.Port)}
+	return brokerAddress{b.NodeID, address(b)}
 }
 
 func orEmpty(s *string) string {

@@ -26,10 +26,14 @@ type cli struct {
 	addr string
 }
 
-func startBroker(t *testing.T, data string) (*node.Node, cli) {
+func startBroker(t *testing.T, data string, settings ...string) (*node.Node, cli) {
 	t.Helper()
+	values := map[string]string{"node.id": "1", "log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}
+	for i := 0; i < len(settings); i += 2 {
+		values[settings[i]] = settings[i+1]
+	}
 	n, err := node.Start(node.Config{
-		Settings: config.NewValues(map[string]string{"node.id": "1", "log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}),
+		Settings: config.NewValues(values),
 		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(t, err)
@@ -197,6 +201,28 @@ func TestLinesBeforeAWrongOneAreProduced(t *testing.T) {
 	_, err := c.try("a:1\nb:2\nwrong\nc:3\n", "produce", "orders", "-k", ":")
 	require.ErrorContains(t, err, `line 3 has no ":": the 2 before it were sent`)
 	require.Equal(t, "a=1\nb=2\n", c.run("consume", "orders", "-e", "-f", "%k=%v\n"))
+}
+
+// TestProduceSaysWhyNothingWasAcknowledged: not only that it waited.
+func TestProduceSaysWhyNothingWasAcknowledged(t *testing.T) {
+	_, c := startBroker(t, t.TempDir(), "advertised.listeners", "PLAINTEXT://127.0.0.1:1")
+	_, err := c.try("a\n", "produce", "orders", "--timeout", "2s")
+	require.ErrorContains(t, err, "nothing was acknowledged for 2s: ")
+	require.ErrorContains(t, err, "dial tcp 127.0.0.1:1")
+
+	partition := func(p, leader int32, isr ...int32) kadm.PartitionDetail {
+		return kadm.PartitionDetail{Partition: p, Leader: leader, Replicas: []int32{1, 2, 3}, ISR: isr}
+	}
+	d := kadm.TopicDetail{Partitions: kadm.PartitionDetails{0: partition(0, 1, 1, 2), 1: partition(1, 3, 3)}}
+	require.Equal(t, "partition 1 has 1 of 3 replicas in sync, and min.insync.replicas is 2", notTaking(d, 2))
+	require.Empty(t, notTaking(d, 1))
+	d.Partitions[0] = partition(0, -1)
+	require.Equal(t, "partition 0 has no leader", notTaking(d, 2))
+}
+
+// TestAddressesCanBeUsed: an IPv6 host is in brackets.
+func TestAddressesCanBeUsed(t *testing.T) {
+	require.Equal(t, "[::1]:9092", address(kadm.BrokerDetail{Host: "::1", Port: 9092}))
 }
 
 // TestConsumeGivesUp: an error that a client may try again is no reason to wait for ever.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -34,7 +36,11 @@ func produceCommand(o *options) *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		return produceLines(cmd.Context(), cl, cmd.InOrStdin(), separator, partition)
+		err = produceLines(cmd.Context(), cl, cmd.InOrStdin(), separator, partition)
+		if errors.Is(err, kgo.ErrRecordTimeout) {
+			err = fmt.Errorf("nothing was acknowledged for %v: %s", o.timeout, o.whyTimedOut(cmd, args[0]))
+		}
+		return err
 	}
 	return c
 }
@@ -101,4 +107,59 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator s
 		return context.Cause(ctx)
 	}
 	return wrong
+}
+
+// whyTimedOut says why a topic may not have taken records in time, as far as can be seen now: the client tries whatever error again,
+// and in the end tells only that its time is up.
+func (o *options) whyTimedOut(cmd *cobra.Command, topic string) string {
+	why := "the brokers' logs may say why"
+	err := o.admin(cmd, func(ctx context.Context, a *kadm.Client) error {
+		topics, err := a.ListTopics(ctx, topic)
+		if err == nil {
+			err = topics.Error()
+		}
+		if err != nil {
+			return err
+		}
+		configs, err := a.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if s := notTaking(topics[topic], minInSync(configs)); s != "" {
+			why = s
+			return nil
+		}
+		_, err = a.ListEndOffsets(ctx, topic) // asks all its leaders
+		return err
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return why
+}
+
+// minInSync is the min.insync.replicas of the only topic described.
+func minInSync(configs kadm.ResourceConfigs) int {
+	for _, r := range configs {
+		for _, c := range r.Configs {
+			if c.Key == "min.insync.replicas" {
+				n, _ := strconv.Atoi(c.MaybeValue())
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// notTaking names a partition that cannot take what is to be acknowledged by all, if there is one.
+func notTaking(t kadm.TopicDetail, minInSync int) string {
+	for _, p := range t.Partitions.Sorted() {
+		switch {
+		case p.Leader < 0:
+			return fmt.Sprintf("partition %d has no leader", p.Partition)
+		case len(p.ISR) < min(minInSync, len(p.Replicas)):
+			return fmt.Sprintf("partition %d has %d of %d replicas in sync, and min.insync.replicas is %d", p.Partition, len(p.ISR), len(p.Replicas), minInSync)
+		}
+	}
+	return ""
 }
