@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -203,8 +204,8 @@ type reader struct {
 	failing  time.Time     // since when nothing but such errors came
 }
 
-func (r *reader) run(ctx context.Context) error {
-	defer r.out.Flush()
+func (r *reader) run(ctx context.Context) (err error) {
+	defer func() { err = cmp.Or(err, r.out.Flush()) }()
 	var buf []byte
 	for r.ends == nil || len(r.ends) > 0 {
 		fetches := r.cl.PollFetches(ctx)

@@ -225,6 +225,17 @@ func TestNothingIsCommittedThatCouldNotBePrinted(t *testing.T) {
 	require.Positive(t, out.Len())
 }
 
+// TestWhatCouldNotBePrintedIsAnError: also the last of it, or a copy of a topic on a full disk would look whole.
+func TestWhatCouldNotBePrintedIsAnError(t *testing.T) {
+	c := withTopic(t, "orders", 10)
+	for _, end := range []string{"-e", "-n=10"} {
+		root := rootCommand()
+		root.SetArgs([]string{"--bootstrap", c.addr, "consume", "orders", end})
+		root.SetOut(&brokenPipe{})
+		require.ErrorContains(t, root.ExecuteContext(context.Background()), "nobody reads this", end)
+	}
+}
+
 func TestReset(t *testing.T) {
 	c := withTopic(t, "orders", 30, 20)
 	c.run("consume", "orders", "-g", "readers", "-e")
