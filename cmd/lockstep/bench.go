@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -59,6 +60,14 @@ func benchProduce(o *options) *cobra.Command {
 	c.Flags().StringVar(&acks, "acks", "all", "all, 1 or 0")
 	c.Flags().StringVarP(&codec, "codec", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case records < 1:
+			return fmt.Errorf("--records is at least 1, not %d", records)
+		case size < 0 || size > math.MaxInt32:
+			return fmt.Errorf("--size is from 0 to %d, not %d", math.MaxInt32, size)
+		case rate < 0:
+			return fmt.Errorf("--rate is not negative, not %d", rate)
+		}
 		opts, err := producerOptions(acks, codec, -1)
 		if err != nil {
 			return err
@@ -85,7 +94,7 @@ func produceLoad(ctx context.Context, cl *kgo.Client, records int64, size, rate 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
-	latencies := make([]time.Duration, 0, records)
+	latencies := make([]time.Duration, 0, min(records, 1<<20))
 	begin := time.Now()
 	for i := range records {
 		if ctx.Err() != nil {
@@ -124,6 +133,9 @@ func benchConsume(o *options) *cobra.Command {
 	c := &cobra.Command{Use: "consume TOPIC", Short: "Read a topic from its start as fast as it comes", Args: cobra.ExactArgs(1)}
 	c.Flags().Int64VarP(&records, "records", "n", 0, "stop after so many; 0 is what the topic holds at the beginning")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if records < 0 {
+			return fmt.Errorf("--records is not negative, not %d", records)
+		}
 		ends, starts, err := o.bounds(cmd, args[0])
 		if err != nil {
 			return err
