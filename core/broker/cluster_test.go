@@ -10,6 +10,7 @@ import (
 	"lockstep/core"
 	"lockstep/core/config"
 	"lockstep/core/controller"
+	"lockstep/core/log"
 	"lockstep/core/quorum"
 	"lockstep/core/record"
 	"lockstep/core/replica"
@@ -49,7 +50,7 @@ func (w *network) host(i, n int, boot Boot) *host {
 	for id := range n {
 		voters = append(voters, quorum.Voter{ID: int32(id + 1), Host: "h", Port: 1})
 	}
-	h := &host{t: w.t, net: w, now: w.now, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
+	h := &host{t: w.t, net: w, now: w.now, logs: map[core.Partition]*memLog{}, settings: map[core.Partition]log.Config{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
 	h.b = New(Config{
 		NodeID: int32(i + 1), Static: config.NewValues(map[string]string{"node.id": string(rune('1' + i))}), Voters: voters,
 		Advertised:  controller.Endpoint{Name: clientListener, Host: "127.0.0.1", Port: uint16(9092 + i)},

@@ -30,12 +30,13 @@ type host struct {
 	seq      uint64
 	ready    bool
 	stop     *Stop
-	fail     error         // of the next appends
-	holdSync bool          // report Written, not Durable
-	syncTime time.Duration // in a network: from Written to Durable
-	holdOpen bool          // do not answer OpenLog
-	noRoom   bool          // answer it so
-	compacts []Compact     // asked for; the test answers
+	fail     error                         // of the next appends
+	holdSync bool                          // report Written, not Durable
+	syncTime time.Duration                 // in a network: from Written to Durable
+	holdOpen bool                          // do not answer OpenLog
+	noRoom   bool                          // answer it so
+	compacts []Compact                     // asked for; the test answers
+	settings map[core.Partition]log.Config // of each log
 }
 
 type memLog struct {
@@ -54,7 +55,7 @@ func newHost(t *testing.T, settings map[string]string) *host {
 
 // bootHost starts a broker on what a data directory holds, and returns when it is ready or has stopped.
 func bootHost(t *testing.T, settings map[string]string, boot Boot) *host {
-	h := &host{t: t, logs: map[core.Partition]*memLog{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
+	h := &host{t: t, logs: map[core.Partition]*memLog{}, settings: map[core.Partition]log.Config{}, answers: map[uint64]Respond{}, closed: map[ConnID]string{}}
 	h.b = New(Config{
 		NodeID:      1,
 		Static:      config.NewValues(settings),
@@ -100,7 +101,10 @@ func (h *host) tell(in Input) { h.inbox = append(h.inbox, in) }
 
 func (h *host) do(e Effect) {
 	switch e := e.(type) {
+	case ConfigureLog:
+		h.settings[e.Log] = e.Config
 	case OpenLog:
+		h.settings[e.Log] = e.Config
 		if h.noRoom {
 			h.tell(LogOpened{Log: e.Log, Err: errors.New("no space left on device"), Later: true})
 			return

@@ -353,6 +353,8 @@ func (b *Broker) restore(s *quorum.Snapshot) {
 	}
 	b.adoptImage()
 	b.takeRoles()
+	b.stepGroups(func(c *groupCall) { c.TopicsChanged(b.groupNow(), b.wall, c.out) }) // no record tells of what the snapshot has changed
+	b.wakeCreations()
 }
 
 // adoptImage brings the broker in line with an image that came as a whole, from a snapshot.

@@ -20,6 +20,7 @@ type partition struct {
 	replica            *replica.Replica // nil until the log is open
 	state              *controller.Partition
 	config             config.TopicConfig
+	openedAs           log.Config     // what its log was last opened with
 	fetches, followers []*parkedFetch // clients' and followers' fetches that wait on it
 	load               *groupLoad     // of the offsets topic: while this broker leads it
 	asking             *fetcher       // as a follower: by which its leader was asked, with no answer yet
@@ -104,7 +105,8 @@ func (b *Broker) addPartition(st *controller.Partition) *partition {
 
 func (b *Broker) openLog(p *partition) {
 	b.membership.opening++
-	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.logConfig()})
+	p.openedAs = p.logConfig()
+	b.out.Add(OpenLog{Log: p.id, Topic: p.topic, Config: p.openedAs})
 }
 
 // dropPartition gives a replica up for good, files and all.
@@ -159,6 +161,9 @@ func (b *Broker) onLogOpened(in LogOpened) {
 		b.failPartition(p, in.Err)
 	default:
 		p.renewed, p.roomless = false, false
+		if c := p.logConfig(); c != p.openedAs { // else it would delete by a retention that is not its topic's any more
+			b.out.Add(ConfigureLog{Log: p.id, Config: c})
+		}
 	}
 	b.applyState(p)
 }
@@ -254,7 +259,7 @@ func (b *Broker) startOver(p *partition) {
 	p.state, p.renewed = st, true
 }
 
-// configChanged takes new settings of a topic or of the broker.
+// reconfigure takes new settings of a topic or of the broker. A log that is being opened has them when it is open.
 func (b *Broker) reconfigure(p *partition) {
 	p.config = b.image.TopicConfig(p.topic, &b.layers)
 	if p.replica == nil {
