@@ -46,7 +46,7 @@ func handleGroup(b *Broker, q *request) {
 	b.groupRequests[token] = q
 	q.drop = func() {
 		delete(b.groupRequests, token)
-		b.groups.Cancel(token)
+		b.groups.Cancel(b.groupNow(), token)
 	}
 	now := b.groupNow()
 	b.groups.Mute(!b.lease.Valid(b.now))

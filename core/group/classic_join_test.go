@@ -289,7 +289,7 @@ func TestConnectionClosesInJoin(t *testing.T) {
 	ms := w.stable("g", 2)
 	ms[0].metadata, ms[1].metadata = subscription("u"), subscription("u")
 	ms[0].join()
-	w.c.Cancel(ms[0].token)
+	w.c.Cancel(w.now, ms[0].token)
 	ms[1].join()
 	require.Nil(t, answerTo[*kmsg.JoinGroupResponse](w, ms[1].token), "the other has not joined")
 	w.sleep(9 * time.Second)
@@ -300,10 +300,28 @@ func TestConnectionClosesInJoin(t *testing.T) {
 	old := w.member("g")
 	old.version = 3
 	old.join()
-	w.c.Cancel(old.token) // nobody knows its id
+	w.c.Cancel(w.now, old.token) // nobody knows its id
 	w.sleep(0)
 	require.NotContains(t, fmt.Sprint(w.describe("g").Members), old.id+"x")
 	require.Len(t, w.describe("g").Members, 2)
+}
+
+// A member whose connection closes after all have waited for long, with nothing else to do for the coordinator, has a session to come back.
+func TestConnectionClosesLateInJoin(t *testing.T) {
+	w := newWorld(t)
+	ms := w.stable("g", 2)
+	ms[0].metadata, ms[1].metadata = subscription("u"), subscription("u")
+	w.sleep(5 * time.Second)
+	require.Zero(t, ms[1].heartbeat())
+	ms[0].join()
+	w.now = w.now.Add(9 * time.Second) // no deadline has come
+	w.c.Cancel(w.now, ms[0].token)
+	w.now = w.now.Add(999 * time.Millisecond)
+	ms[1].join()
+	w.sleep(8 * time.Second)
+	ms[0].join()
+	require.Zero(t, ms[0].joined().ErrorCode)
+	require.Zero(t, ms[1].joined().ErrorCode)
 }
 
 func TestEphemeralGroupLeavesNothing(t *testing.T) {

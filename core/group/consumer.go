@@ -13,6 +13,7 @@ import (
 type consumer struct {
 	epoch       int32 // raised by each change of members, subscriptions or topics
 	hash        int64 // of the subscribed topics and their partitions
+	since       int64 // wall time of the epoch in the record, milliseconds: of a group without members, since when it has none
 	targetEpoch int32 // the epoch that the target assignment was made for
 	members     map[string]*subscriber
 	target      map[string][]core.Partition // what each member is to have, sorted

@@ -75,12 +75,12 @@ func (x *change) create() {
 	x.undos = append(x.undos, func() { g.consumer = nil })
 }
 
-func (x *change) epoch(epoch int32, hash int64) {
+func (x *change) epoch(epoch int32, hash int64, now core.WallMillis) {
 	x.begin()
 	k := x.g.consumer
-	e, h := k.epoch, k.hash
-	k.epoch, k.hash = epoch, hash
-	x.put(Record{groupKey(keyGroup, x.g.id), encodeGroup(epoch, hash)}, func() { k.epoch, k.hash = e, h })
+	e, h, s := k.epoch, k.hash, k.since
+	k.epoch, k.hash, k.since = epoch, hash, int64(now)
+	x.put(Record{groupKey(keyGroup, x.g.id), encodeGroup(epoch, hash)}, func() { k.epoch, k.hash, k.since = e, h, s })
 }
 
 func (x *change) targetEpoch(epoch int32) {

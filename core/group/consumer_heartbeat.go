@@ -228,6 +228,9 @@ func (c *Coordinator) consumerLeave(g *group, q call, m *kmsg.ConsumerGroupHeart
 		c.removeConsumers(x, []string{m.MemberID})
 	}
 	x.write(c, func() {
+		if m.MemberEpoch == leftForNow { // it has given up all that it was to
+			c.revokeTimer(g, m.MemberID)
+		}
 		resp := m.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
 		resp.MemberID, resp.MemberEpoch = &m.MemberID, m.MemberEpoch
 		c.answer(q.token, resp)
@@ -243,7 +246,7 @@ func (c *Coordinator) removeConsumers(x *change, ids []string) {
 		x.after = append(x.after, func() { delete(k.sessions, id) })
 	}
 	x.dropRegexes()
-	x.epoch(k.epoch+1, c.hashOf(k))
+	x.epoch(k.epoch+1, c.hashOf(k), c.wall)
 	c.maybeToClassic(x)
 }
 

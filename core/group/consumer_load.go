@@ -9,7 +9,7 @@ import (
 )
 
 // loadConsumer applies a record of a KIP-848 group, or ignores one of a kind that is not known.
-func (c *Coordinator) loadConsumer(p *partition, key, value []byte) error {
+func (c *Coordinator) loadConsumer(p *partition, key, value []byte, timestamp int64) error {
 	kind := int16(binary.BigEndian.Uint16(key))
 	switch kind {
 	case keyGroup, keyMember, keyTargetEpoch, keyTarget, keyCurrent, keyRegex:
@@ -30,6 +30,9 @@ func (c *Coordinator) loadConsumer(p *partition, key, value []byte) error {
 			return nil
 		}
 		g.consumer = newConsumer()
+	}
+	if kind == keyGroup {
+		g.consumer.since = timestamp // the record's own fields have no time
 	}
 	return g.consumer.apply(kind, of, value)
 }

@@ -35,7 +35,7 @@ func (c *Coordinator) place(x *change, id string, m *subscriber, owned []core.Pa
 		x.undos = append(x.undos, func() { k.refresh = true })
 	}
 	if bump || hash != k.hash {
-		x.epoch(k.epoch+1, hash)
+		x.epoch(k.epoch+1, hash, c.wall)
 	}
 	if k.epoch > k.targetEpoch {
 		c.assignTargets(x)

@@ -137,7 +137,8 @@ func (c *Coordinator) Resign(now core.Time, partitionIndex int32, out *Out) {
 }
 
 // Cancel forgets a request that waits: its connection is gone.
-func (c *Coordinator) Cancel(token Token) {
+func (c *Coordinator) Cancel(now core.Time, token Token) {
+	c.now = now // where all members wait in JoinGroup, the last call is long ago
 	g := c.where[token]
 	if g == nil {
 		return

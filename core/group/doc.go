@@ -36,7 +36,10 @@
 //   - A group without members that changes its protocol goes on counting: generations from epochs, epochs from generations.
 //   - Nobody who joins an empty group waits for others longer than its own rebalance timeout, whatever the initial delay is.
 //   - Offsets of a deleted topic are dropped also if it was deleted while nobody led the partition, and if a topic of the
-//     same name exists again.
+//     same name exists again. Until that is written they are not shown either.
+//   - The offsets of a group without members expire from when its last one left, also under KIP-848, where Kafka counts from the
+//     commit: a group that had nothing to commit for long would lose its place whenever its members are replaced. An offset
+//     that is committed for a group without members counts from then.
 //
 // Start at coordinator.go, then classic.go, consumer.go, offsets.go. It may
 // import core, core/config, kmsg, btree and the standard library.

@@ -36,20 +36,20 @@ func (c *Coordinator) Load(partitionIndex int32, key, value []byte, timestamp in
 	if p == nil || !p.loading || len(key) < 2 {
 		return
 	}
-	if err := c.load(p, key, value); err != nil && len(p.unread) < maxUnread {
+	if err := c.load(p, key, value, timestamp); err != nil && len(p.unread) < maxUnread {
 		p.unread = append(p.unread, Line{levelError, "record of the offsets topic cannot be read", []any{
 			"partition", partitionIndex, "key", slices.Clone(key[:min(len(key), 64)]), "timestamp", timestamp, "error", err}})
 	}
 }
 
-func (c *Coordinator) load(p *partition, key, value []byte) error {
+func (c *Coordinator) load(p *partition, key, value []byte, timestamp int64) error {
 	switch int16(binary.BigEndian.Uint16(key)) {
 	case 0, keyOffset:
 		return c.loadOffset(p, key, value)
 	case keyClassic:
 		return c.loadClassic(p, key, value)
 	}
-	return c.loadConsumer(p, key, value)
+	return c.loadConsumer(p, key, value, timestamp)
 }
 
 // loadClassic applies the record of a classic group.

@@ -76,7 +76,7 @@ func (c *Coordinator) takeOver(x *change, old *classic) {
 		x.member(id, sub)
 		x.after = append(x.after, func() { c.see(x.g, id); c.revokeTimer(x.g, id) })
 	}
-	x.epoch(old.generation, c.hashOf(k))
+	x.epoch(old.generation, c.hashOf(k), c.wall)
 	for _, id := range old.ids() {
 		set := k.unowned(id, c.readAssignment(old.members[id].assignment)) // an assignor may have given it twice
 		x.target(id, set)

@@ -93,7 +93,7 @@ func (r *robot) crash() {
 // abandon closes the connection of a request that waits.
 func (r *robot) abandon() {
 	if r.wait != 0 {
-		r.c.Cancel(r.wait)
+		r.c.Cancel(r.now, r.wait)
 		r.wait = 0
 		if r.consume != nil { // it does not know what of it was heard
 			r.consume.full = true

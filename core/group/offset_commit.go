@@ -109,13 +109,14 @@ func (c *Coordinator) newOffset(m *kmsg.OffsetCommitRequest, p *kmsg.OffsetCommi
 }
 
 // mayCommit checks whether the sender may commit: it is a member of the current generation, or nobody is a member and it does
-// not claim to be one.
+// not claim to be one of a generation. An instance id alone is no such claim: there are clients that send it for partitions that
+// they have assigned to themselves (librdkafka).
 func (c *Coordinator) mayCommit(g *group, m *kmsg.OffsetCommitRequest) int16 {
 	claims := m.Generation >= 0 || m.MemberID != "" || m.InstanceID != nil
 	switch {
 	case g.consumer != nil:
 		return c.mayCommitToConsumer(g, m)
-	case !claims && g.classic.state == empty:
+	case m.Generation < 0 && g.classic.state == empty:
 		return errNone
 	case !claims:
 		return errUnknownMemberID

@@ -31,7 +31,7 @@ func (c *Coordinator) fetchOffsets(q call, m *kmsg.OffsetFetchRequest) {
 	g := c.fetchGroup(&r, m.Version)
 	resp.ErrorCode = g.ErrorCode
 	if g.ErrorCode != errNone && m.Version < 2 { // had an error for each partition only
-		g.Topics = unfetched(r.Topics, g.ErrorCode)
+		g.Topics = c.unfetched(r.Topics, g.ErrorCode)
 	}
 	for _, t := range g.Topics {
 		x := kmsg.NewOffsetFetchResponseTopic()
@@ -73,7 +73,7 @@ func (c *Coordinator) fetchGroup(r *kmsg.OffsetFetchRequestGroup, version int16)
 			name, _, _, code = c.topicOf(true, "", t.TopicID)
 		}
 		for _, index := range t.Partitions {
-			y.Partitions = append(y.Partitions, fetched(g, name, index, code))
+			y.Partitions = append(y.Partitions, c.fetched(g, name, index, code))
 		}
 		x.Topics = append(x.Topics, y)
 	}
@@ -100,14 +100,16 @@ func mayFetch(g *group, r *kmsg.OffsetFetchRequestGroup) int16 {
 	return errStaleMemberEpoch
 }
 
-func fetched(g *group, topic string, index int32, code int16) kmsg.OffsetFetchResponseGroupTopicPartition {
+// fetched shows what is committed for a partition: of the topic that there is, not of one of that name that was deleted and whose
+// offsets are not erased yet. A consumer would begin there and pass records over.
+func (c *Coordinator) fetched(g *group, topic string, index int32, code int16) kmsg.OffsetFetchResponseGroupTopicPartition {
 	y := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 	metadata := ""
 	y.Partition, y.Offset, y.ErrorCode, y.Metadata = index, -1, code, &metadata
 	if g == nil || code != errNone {
 		return y
 	}
-	if o := g.findOffset(topic, index); o != nil {
+	if o := g.findOffset(topic, index); o != nil && c.isOf(topic, o) {
 		y.Offset, y.LeaderEpoch, y.Metadata = o.offset, o.epoch, &o.metadata
 	}
 	return y
@@ -118,26 +120,27 @@ func (c *Coordinator) allOffsets(g *group, version int16) (topics []kmsg.OffsetF
 		y := kmsg.NewOffsetFetchResponseGroupTopic()
 		y.Topic = topic
 		if version >= 10 {
-			id, _, ok := c.topics.Topic(topic)
-			if !ok {
-				continue // has no id any more, and is about to be dropped
-			}
+			id, _, _ := c.topics.Topic(topic)
 			y.TopicID = [16]byte(id)
 		}
 		for _, index := range slices.Sorted(maps.Keys(g.offsets[topic])) {
-			y.Partitions = append(y.Partitions, fetched(g, topic, index, errNone))
+			if c.isOf(topic, g.offsets[topic][index]) {
+				y.Partitions = append(y.Partitions, c.fetched(g, topic, index, errNone))
+			}
 		}
-		topics = append(topics, y)
+		if len(y.Partitions) > 0 {
+			topics = append(topics, y)
+		}
 	}
 	return topics
 }
 
-func unfetched(topics []kmsg.OffsetFetchRequestGroupTopic, code int16) (out []kmsg.OffsetFetchResponseGroupTopic) {
+func (c *Coordinator) unfetched(topics []kmsg.OffsetFetchRequestGroupTopic, code int16) (out []kmsg.OffsetFetchResponseGroupTopic) {
 	for _, t := range topics {
 		y := kmsg.NewOffsetFetchResponseGroupTopic()
 		y.Topic = t.Topic
 		for _, index := range t.Partitions {
-			y.Partitions = append(y.Partitions, fetched(nil, "", index, code))
+			y.Partitions = append(y.Partitions, c.fetched(nil, "", index, code))
 		}
 		out = append(out, y)
 	}

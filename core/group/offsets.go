@@ -101,7 +101,8 @@ func (c *Coordinator) loadOffset(p *partition, key, value []byte) error {
 	return nil
 }
 
-// expired says whether the time of an offset is over (KIP-211), in a group whose members read some topics.
+// expired says whether the time of an offset is over (KIP-211), in a group whose members read some topics. Without members it counts
+// from when the last one left, or from the commit if that was later: somebody has set the offset by hand.
 func (c *Coordinator) expired(g *group, read map[string]bool, topic string, o *offset) bool {
 	base := o.at
 	switch k := &g.classic; {
@@ -109,11 +110,12 @@ func (c *Coordinator) expired(g *group, read map[string]bool, topic string, o *o
 		if read[topic] {
 			return false
 		}
+		if len(g.consumer.members) == 0 {
+			base = max(base, g.consumer.since)
+		}
 	case k.protocolType == "": // only keeps offsets
 	case k.state == empty:
-		if k.since >= 0 {
-			base = k.since
-		}
+		base = max(base, k.since)
 	case k.protocolType == protocolConsumer && k.state == stable && !k.opaque:
 		if read[topic] {
 			return false

@@ -291,6 +291,62 @@ func TestOffsetsExpire(t *testing.T) {
 	require.Empty(t, w.list(nil, nil))
 }
 
+// A group of KIP-848 that reads for longer than offsets are kept, without anything new to commit, is then without members for a moment,
+// as where its consumers are replaced. A new coordinator knows of that moment as well.
+func TestOffsetsExpireAfterAConsumerGroupIsEmpty(t *testing.T) {
+	day := 24 * time.Hour
+	w := newWorld(t)
+	m := w.consumer("k", "t")
+	live := func(d time.Duration) {
+		for end := w.now.Add(d); w.now < end; {
+			require.Zero(t, m.beat())
+			w.sleep(40 * time.Second)
+		}
+	}
+	require.Zero(t, m.beat())
+	ask[*kmsg.OffsetCommitResponse](w, commitRequest("k", m.id, m.epoch, map[string]int64{"t": 1}))
+	live(8 * day)
+	require.Zero(t, m.leave(-1))
+	w.sleep(time.Hour)
+	require.EqualValues(t, 1, w.fetch("k", "t"))
+	w.failover(0)
+	w.sleep(6 * day)
+	require.EqualValues(t, 1, w.fetch("k", "t"), "counted from when the group became empty")
+	require.Equal(t, []int16{0}, w.commitTo("k", map[string]int64{"u": 2}))
+	w.sleep(day)
+	require.EqualValues(t, -1, w.fetch("k", "t"))
+	require.EqualValues(t, 2, w.fetch("k", "u"))
+	w.sleep(7 * day)
+	require.Empty(t, w.list(nil, nil))
+}
+
+// Who sets the offset of a group that has been empty for long, as to process something again, finds it when the group begins.
+func TestAnOffsetSetByHandIsKept(t *testing.T) {
+	day := 24 * time.Hour
+	w := newWorld(t)
+	m := w.stable("g", 1)[0]
+	require.Zero(t, m.commit(5))
+	require.Zero(t, m.leave())
+	w.sleep(7*day - time.Hour)
+	require.Equal(t, []int16{0}, w.commitTo("g", map[string]int64{"t": 1}))
+	w.sleep(6 * day)
+	require.EqualValues(t, 1, w.fetch("g", "t"))
+	w.sleep(2 * day)
+	require.EqualValues(t, -1, w.fetch("g", "t"))
+}
+
+// A consumer that assigns partitions to itself may send its instance id with what it commits (librdkafka does).
+func TestAnInstanceCommitsWithoutMembership(t *testing.T) {
+	w := newWorld(t)
+	r := commitRequest("g", "", -1, map[string]int64{"t": 4})
+	r.InstanceID = ptr("i")
+	require.Zero(t, ask[*kmsg.OffsetCommitResponse](w, r).Topics[0].Partitions[0].ErrorCode)
+	require.EqualValues(t, 4, w.fetch("g", "t"))
+	w.stable("h", 1)
+	r.Group = "h"
+	require.Equal(t, errUnknownMemberID, ask[*kmsg.OffsetCommitResponse](w, r).Topics[0].Partitions[0].ErrorCode, "the group has members")
+}
+
 func TestManyGroupsExpire(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.RetentionCheck = 6 * time.Hour })
 	for i := range 3 * sweepGroups {
@@ -317,6 +373,29 @@ func TestOffsetsGoWithTheirTopic(t *testing.T) {
 	w.failover(0)
 	require.EqualValues(t, -1, w.fetch("g", "u"))
 	require.Empty(t, w.list(nil, nil))
+}
+
+// Until its offsets are erased, a topic that was deleted and made again has none: a consumer would begin beyond its first records.
+func TestOffsetsOfAFormerTopicAreNotShown(t *testing.T) {
+	w := newWorld(t)
+	w.commitTo("g", map[string]int64{"t": 7, "u": 2})
+	w.hold = true
+	late := w.send(commitRequest("g", "", -1, map[string]int64{"t": 8})) // on its way when the topic goes
+	w.topics.drop("t")
+	w.c.TopicsChanged(w.now, w.wall(), &w.out)
+	w.topics.create("t", 4)
+	w.c.TopicsChanged(w.now, w.wall(), &w.out)
+	w.collect()
+	require.EqualValues(t, -1, w.fetch("g", "t"), "the tombstone is not committed")
+	w.commitOne()
+	require.NotNil(t, answerTo[*kmsg.OffsetCommitResponse](w, late))
+	require.EqualValues(t, -1, w.fetch("g", "t"))
+	require.Empty(t, w.fetchVersion(8, "g", nil)[1:], "nor among all: one of u is left")
+	w.release()
+	require.EqualValues(t, -1, w.fetch("g", "t"))
+	require.EqualValues(t, 2, w.fetch("g", "u"))
+	w.commitTo("g", map[string]int64{"t": 1})
+	require.EqualValues(t, 1, w.fetch("g", "t"))
 }
 
 func TestOffsetDelete(t *testing.T) {

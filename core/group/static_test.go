@@ -124,3 +124,22 @@ func TestAllStaticMembersAway(t *testing.T) {
 	require.Equal(t, errRebalanceInProgress, ms[0].heartbeat())
 	require.Zero(t, func() int16 { ms[0].join(); w.sleep(7 * time.Second); return ms[0].joined().ErrorCode }())
 }
+
+// A static member of KIP-848 that leaves for now has given up all, also what it had been told to: its place is its own for a session.
+func TestStaticMemberLeavesWhileItRevokes(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.consumer("g", "t"), w.consumer("g", "t")
+	a.instance, a.timeout = ptr("i"), 5*time.Second
+	require.Zero(t, a.beat())
+	a.slow = true
+	require.Zero(t, b.beat())
+	require.Zero(t, a.beat()) // is told to give up some
+	require.Zero(t, a.leave(-2))
+	for range 6 {
+		w.sleep(6 * time.Second)
+		require.Zero(t, b.beat())
+	}
+	require.Len(t, w.describeConsumer("g").Members, 2)
+	w.sleep(10 * time.Second)
+	require.Len(t, w.describeConsumer("g").Members, 1)
+}

@@ -24,6 +24,7 @@ type world struct {
 	topics  *fakeTopics
 	rand    core.Rand
 	log     []Record // committed, or about to be
+	times   []int64  // of the first records of log: their timestamps
 	pending []Write  // not answered yet
 	hold    bool     // writes stay pending
 	token   Token
@@ -106,8 +107,12 @@ func newWorld(t require.TestingT, configure ...func(*Config)) *world {
 func (w *world) start() {
 	w.c = New(w.cfg, w.topics, w.rand)
 	w.c.Lead(0, 1)
-	for _, r := range w.log {
-		w.c.Load(0, slices.Clone(r.Key), slices.Clone(r.Value), 0)
+	for i, r := range w.log {
+		at := int64(0)
+		if i < len(w.times) {
+			at = w.times[i]
+		}
+		w.c.Load(0, slices.Clone(r.Key), slices.Clone(r.Value), at)
 	}
 	w.c.Loaded(w.now, w.wall(), 0, &w.out)
 	w.collect()
@@ -118,7 +123,7 @@ func (w *world) failover(n int) {
 	pending := w.pending
 	w.pending = nil
 	for _, p := range pending[:n] {
-		w.log = append(w.log, p.Records...)
+		w.store(p)
 	}
 	w.c.Resign(w.now, 0, &w.out)
 	w.collect()
@@ -127,6 +132,14 @@ func (w *world) failover(n int) {
 	require.Empty(w.t, w.c.where)
 	require.Empty(w.t, w.c.writes)
 	w.start()
+}
+
+// store puts what is written into the log.
+func (w *world) store(p Write) {
+	for range p.Records {
+		w.times = append(w.times, int64(w.wall()))
+	}
+	w.log = append(w.log, p.Records...)
 }
 
 // collect takes what a call wants done. What is written is committed at once unless hold is set.
@@ -150,7 +163,7 @@ func (w *world) collect() {
 		}
 		p := w.pending[0]
 		w.pending = w.pending[1:]
-		w.log = append(w.log, p.Records...)
+		w.store(p)
 		w.c.Committed(w.now, p.Seq, &w.out)
 	}
 }
@@ -168,7 +181,7 @@ func (w *world) overWire(req kmsg.Request, resp kmsg.Response) kmsg.Response {
 func (w *world) commitOne() {
 	p := w.pending[0]
 	w.pending = w.pending[1:]
-	w.log = append(w.log, p.Records...)
+	w.store(p)
 	w.c.Committed(w.now, p.Seq, &w.out)
 	w.collect()
 }
