@@ -270,6 +270,11 @@ func TestFetchSession(t *testing.T) {
 	require.Equal(t, errInvalidFetchSessionEpoch, ask[*kmsg.FetchResponse](h, next).ErrorCode, "an epoch is used once")
 	next.SessionID++
 	require.Equal(t, errFetchSessionIDNotFound, ask[*kmsg.FetchResponse](h, next).ErrorCode)
+	full.SessionID = next.SessionID // a client closes the session that it had, and wants another
+	resp = ask[*kmsg.FetchResponse](h, full)
+	require.Zero(t, resp.ErrorCode, "whether it is there still or not")
+	require.NotZero(t, resp.SessionID)
+	require.NotEqual(t, full.SessionID, resp.SessionID)
 }
 
 func TestCleanStop(t *testing.T) {

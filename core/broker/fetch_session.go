@@ -76,12 +76,12 @@ func (c *fetchSessions) resolve(now core.Time, r *kmsg.FetchRequest) (parts []*f
 	}
 	s = c.byID[r.SessionID]
 	switch {
-	case s == nil:
-		return nil, nil, errFetchSessionIDNotFound
-	case r.SessionEpoch == 0: // a full request in place of the session that is there
+	case r.SessionEpoch == 0: // a full request in place of the session, if it is there still
 		c.close(s)
 		parts = requestParts(r)
 		return parts, c.open(now, parts), errNone
+	case s == nil:
+		return nil, nil, errFetchSessionIDNotFound
 	case r.SessionEpoch != s.epoch:
 		return nil, nil, errInvalidFetchSessionEpoch
 	}
