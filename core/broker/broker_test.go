@@ -314,6 +314,22 @@ func TestDescribeTopicPartitionsPages(t *testing.T) {
 	require.Equal(t, []string{"a0", "a1", "b0", "b1", "b2"}, seen)
 }
 
+// A broker passes what a client wants created to the controller on the connection of its heartbeats, whose answers must not wait until
+// the controller has opened its logs of the new topic.
+func TestATopicMadeForAPeerIsAnsweredAtOnce(t *testing.T) {
+	h := newHost(t, nil)
+	h.holdOpen = true
+	r := kmsg.NewPtrCreateTopicsRequest()
+	r.Version = 7
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "orders", 1, -1
+	r.Topics = append(r.Topics, topic)
+	h.step(Request{Conn: 2, Seq: 77, Wall: wall, Peer: true, Msg: r})
+	require.Contains(t, h.answers, uint64(77))
+	require.Zero(t, h.answers[77].Msg.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode)
+	require.NotNil(t, h.b.image.Topic("orders"))
+}
+
 func TestOpeningNewLogsDoesNotFence(t *testing.T) {
 	h := newHost(t, nil)
 	createTopic(h, "orders", 1)
