@@ -10,6 +10,7 @@ import (
 
 	"lockstep/core"
 	"lockstep/core/record"
+	"lockstep/core/replica"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -275,6 +276,35 @@ func TestFetchSession(t *testing.T) {
 	require.Zero(t, resp.ErrorCode, "whether it is there still or not")
 	require.NotZero(t, resp.SessionID)
 	require.NotEqual(t, full.SessionID, resp.SessionID)
+}
+
+// A leader that does not know yet how far the high watermark is says so in what the client's version knows as an error to try again.
+func TestUnsettledLeaderAndOldClients(t *testing.T) {
+	h := newHost(t, nil)
+	createTopic(h, "orders", 1)
+	h.holdSync = true
+	h.send(produceRequest("orders", 0, -1), batch("a"))
+	p := h.b.parts[core.Partition{Topic: h.b.image.Topic("orders").ID}]
+	var out Effects
+	h.b.out = &out
+	p.replica.Apply(h.b.now, replica.PartitionState{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: []replica.Member{{ID: 1}}, ISR: []int32{1}}, &h.b.rout)
+	h.b.carryOut(p)
+	for version, code := range map[int16]int16{4: errLeaderNotAvailable, 5: errOffsetNotAvailable} {
+		r := kmsg.NewPtrListOffsetsRequest()
+		r.Version, r.ReplicaID = version, -1
+		topic := kmsg.NewListOffsetsRequestTopic()
+		topic.Topic = "orders"
+		latest := kmsg.NewListOffsetsRequestTopicPartition()
+		latest.Timestamp = -1
+		topic.Partitions = append(topic.Partitions, latest)
+		r.Topics = append(r.Topics, topic)
+		require.Equal(t, code, ask[*kmsg.ListOffsetsResponse](h, r).Topics[0].Partitions[0].ErrorCode)
+	}
+	for version, code := range map[int16]int16{10: errNotLeaderOrFollower, 11: errOffsetNotAvailable} {
+		r := fetchRequest("orders", 0, 0, 0, 1)
+		r.Version = version
+		require.Equal(t, code, ask[*kmsg.FetchResponse](h, r).Topics[0].Partitions[0].ErrorCode)
+	}
 }
 
 func TestCleanStop(t *testing.T) {

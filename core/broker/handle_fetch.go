@@ -183,7 +183,9 @@ func (b *Broker) answerFetch(f *fetch, d fetchDecisions) {
 		reads := e.Code == errNone && e.Diverging == nil && e.Limit > p.offset
 		if e.Code == errNone && e.Unsettled && !reads {
 			// A new leader may not know yet of what is committed: to say that there is nothing would be a stale read (rule 6).
-			e.Code = errOffsetNotAvailable
+			if e.Code = errOffsetNotAvailable; f.m.Version < 11 { // KIP-392: older clients do not know it as one to be tried again
+				e.Code = errNotLeaderOrFollower
+			}
 		}
 		if e.Unsettled && !f.replica {
 			// Nor may it name the high watermark it knows, which its predecessor may have told to be higher. -1 is Kafka's "not known".

@@ -48,6 +48,9 @@ func (b *Broker) listOffsets(q *request, m *kmsg.ListOffsetsRequest, topic strin
 	}
 	fill := func(a replica.OffsetAnswer) {
 		out.ErrorCode, out.Offset, out.Timestamp = a.Code, a.Offset, a.Timestamp
+		if out.ErrorCode == errOffsetNotAvailable && q.version < 5 { // KIP-207: older clients do not know it as one to be tried again
+			out.ErrorCode = errLeaderNotAvailable
+		}
 		if q.version >= 4 {
 			out.LeaderEpoch = a.Epoch
 		}
