@@ -263,13 +263,15 @@ func (m *member) mateUp() bool {
 	return slices.ContainsFunc(m.mates(), func(x *member) bool { return x.up })
 }
 
-// usurps: this process asks for the place of a static member, and gets it at some time from now on without that one's knowledge.
+// usurps: this process asks for the place of a static member, and gets it at some time from now on without that one's knowledge. Only
+// between two of KIP-848 it does not.
 func (m *member) usurps() {
 	m.begins()
-	list := m.mates()
-	m.usurping = len(list) > 0
-	for _, x := range list {
-		x.usurped = true
+	m.usurping = false
+	for _, x := range m.mates() {
+		if !m.mp.Modern || !x.mp.Modern {
+			m.usurping, x.usurped = true, true
+		}
 	}
 }
 

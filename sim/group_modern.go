@@ -23,7 +23,7 @@ func (m *member) workModern() {
 		m.leaveModern()
 	case m.phase == outside:
 		m.epoch, m.whole = 0, true
-		m.begins()
+		m.usurps()
 		m.beatModern()
 	case m.news || m.w.now >= m.beatAt || m.said != m.subs:
 		m.beatModern()
@@ -56,6 +56,7 @@ func (m *member) beatModern() {
 			m.vanished()
 			return
 		}
+		m.usurping = false
 		switch code := resp.ErrorCode; {
 		case code == 0:
 			m.said, m.reads, m.barred = subs, reads, false
@@ -106,6 +107,9 @@ func (m *member) told(resp *kmsg.ConsumerGroupHeartbeatResponse, sent Time) {
 		return
 	}
 	m.epoch = resp.MemberEpoch
+	if m.phase == outside {
+		m.replaces()
+	}
 	m.phase = inside
 	if resp.Assignment != nil && !m.leaving {
 		m.take(resp.Assignment)

@@ -147,12 +147,13 @@ func (k *consumer) check(id string, instance *string) int16 {
 	return errNone
 }
 
-// admit lets a member join, which may be there already, or take the place of a static member that left for now.
+// admit lets a member join, which may be there already, or take the place of a static member that left for now, or of one of the classic
+// protocol, which does not say so when it leaves: its process has been started again with the new protocol.
 func (c *Coordinator) admit(x *change, id string, instance *string) (string, int16, string) {
 	k := x.g.consumer
 	if instance != nil {
 		if owner := k.static[*instance]; owner != "" && owner != id {
-			if k.current[owner].epoch != leftForNow {
+			if k.current[owner].epoch != leftForNow && k.members[owner].classic == nil {
 				return id, errUnreleasedInstanceID, "Another member has the instance id " + *instance + "."
 			}
 			x.replace(owner, id)
@@ -295,9 +296,13 @@ func (c *Coordinator) tickConsumer(g *group) {
 // revokeTimer gives a member that has to give up partitions its rebalance timeout for it.
 func (c *Coordinator) revokeTimer(g *group, id string) {
 	k := g.consumer
+	cur := k.current[id]
+	if cur == nil {
+		return // another has its place by now
+	}
 	s := k.session(id)
 	s.revokeBy = core.Never
-	if k.current[id].state == unrevoked {
+	if cur.state == unrevoked {
 		s.revokeBy = c.now.Add(k.members[id].rebalance)
 		c.wakeAt(g, s.revokeBy)
 	}

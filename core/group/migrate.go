@@ -63,7 +63,8 @@ func (c *Coordinator) emptyToClassic(g *group, done func(), failed func(code int
 }
 
 // takeOver makes members of KIP-848 of those of a classic group: each has what it was last assigned, and what it said that it has and
-// has not yet come back without.
+// has not yet come back without. That is not all that there is where a rebalance was under way, so whoever comes next brings a new
+// assignment with it, also one that takes the place of another.
 func (c *Coordinator) takeOver(x *change, old *classic) {
 	k := x.g.consumer
 	for _, id := range old.ids() {
@@ -76,7 +77,8 @@ func (c *Coordinator) takeOver(x *change, old *classic) {
 		x.member(id, sub)
 		x.after = append(x.after, func() { c.see(x.g, id); c.revokeTimer(x.g, id) })
 	}
-	x.epoch(old.generation, c.hashOf(k), c.wall)
+	k.refresh = true
+	x.epoch(old.generation, 0, c.wall)
 	for _, id := range old.ids() {
 		set := k.unowned(id, c.readAssignment(old.members[id].assignment)) // an assignor may have given it twice
 		x.target(id, set)

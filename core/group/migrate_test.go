@@ -29,6 +29,28 @@ func TestACommitFromATakenPlaceIsFenced(t *testing.T) {
 	require.Equal(t, errUnknownMemberID, stale.commit(1))
 }
 
+// Static members are upgraded one after another: each is started again with the new protocol, within its session and without having left.
+// UNRELEASED_INSTANCE_ID would end its client.
+func TestStaticMembersAreUpgraded(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.statics()
+	x, y := w.consumer("g", "t"), w.consumer("g", "t")
+	x.instance, y.instance = b.instance, a.instance
+	require.Zero(t, x.beat())
+	require.Equal(t, []string{"g consumer Reconciling"}, w.list(nil, nil))
+	require.Equal(t, errFencedInstanceID, b.heartbeat())
+	require.Equal(t, errRebalanceInProgress, a.heartbeat())
+	w.failover(0)
+	require.Zero(t, y.beat())
+	require.Equal(t, errFencedInstanceID, a.heartbeat())
+	w.settleConsumers(x, y)
+	require.Equal(t, 4, all(x, y))
+	require.Len(t, w.describeConsumer("g").Members, 2)
+	thief := w.consumer("g", "t")
+	thief.instance = x.instance
+	require.Equal(t, errUnreleasedInstanceID, thief.beat())
+}
+
 // A cooperative member of an upgraded group that joins again before it has heard what it is assigned says what it has of the generation
 // before: nobody else is given that.
 func TestWhatAMemberStillHasIsNotGivenAway(t *testing.T) {
