@@ -45,7 +45,8 @@ type Read struct {
 	From, Limit      int64 // offsets; Limit is exclusive
 	MaxBytes         int32 // bound for this partition
 	// Records: who reads wants records. What compaction has left without any is passed over at the beginning, as long as there are
-	// some after it, for there are clients that do not get on from an answer without a record.
+	// some after it, for there are clients that do not get on from an answer without a record; and two such batches in a row, of which
+	// others make records that are not there, end the answer after the first.
 	Records bool
 }
 

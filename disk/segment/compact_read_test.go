@@ -3,6 +3,7 @@ package segment
 // What readers see of a log that is compacted, and what a copy of one is.
 
 import (
+	"fmt"
 	"testing"
 
 	"lockstep/core/record"
@@ -80,6 +81,56 @@ func TestReadersPassOverWhatHasNoRecords(t *testing.T) {
 	base, count := read(9, 13, true)
 	require.EqualValues(t, 9, base, "nothing else is left below the limit")
 	require.Zero(t, count)
+}
+
+// An answer with records ends before the second of two batches in a row without any. Whoever reads on so comes to every record, and
+// everybody else reads as far as there is room.
+func TestAnAnswerEndsAtARunOfBatchesWithoutRecords(t *testing.T) {
+	w := quietWorld(t)
+	put := func(producer int64, r keyed) { w.append(put{producer: producer, records: []keyed{r}}) }
+	put(7, value("a", "0"))
+	put(7, value("b", "1")) // alone between others
+	put(7, value("c", "2"))
+	for range 3 { // a run
+		put(8, value("b", "3"))
+	}
+	put(8, value("b", "6"))
+	for range 2 { // the shortest
+		put(9, value("d", "7"))
+	}
+	put(9, value("d", "9"))
+	w.roll()
+	w.commit()
+	w.compact(w.end, 0)
+	require.Len(t, w.l.segs, 2)
+	read := func(from int64, size int32) ReadResult {
+		got := ReadMany([]ReadRequest{{Log: w.l, From: from, Limit: w.end, MaxBytes: size, Records: true}}, size, nil)[0]
+		require.NoError(t, got.Err)
+		return got
+	}
+	for size := range int32(1000) { // whatever the answers before ended with
+		got := read(0, size)
+		require.LessOrEqual(t, got.Span.Next, int64(4))
+		got.Span.Release()
+	}
+	var answers []string
+	for from := int64(0); from < w.end; {
+		got := read(from, 1<<20)
+		batches, err := got.Span.parse()
+		require.NoError(t, err)
+		answer := ""
+		for _, b := range batches {
+			answer += fmt.Sprintf(" %d:%d", b.BaseOffset(), b.Count())
+		}
+		answers = append(answers, answer)
+		from = batches[len(batches)-1].NextOffset()
+		require.Equal(t, from, got.Span.Next)
+		got.Span.Release()
+	}
+	require.Equal(t, []string{" 0:1 1:0 2:1 3:0", " 6:1 7:0", " 9:1 10:1", " 11:1"}, answers)
+	all, err := w.l.ReadBatches(0, w.end, 1<<20)
+	require.NoError(t, err)
+	require.Len(t, all, 11, "of the first segment")
 }
 
 // A follower copies the log as it is, gaps and all, though its topic's policy may be another by now.

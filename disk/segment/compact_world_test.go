@@ -104,11 +104,38 @@ func (w *keyedWorld) cut(end int64) {
 }
 
 // read returns the records that the log holds.
-func (w *keyedWorld) read() (got []keyed) {
-	at, end := w.l.Bounds()
-	for at < end {
+func (w *keyedWorld) read() []keyed {
+	return w.readBy(func(at, end int64) []record.Batch {
 		batches, err := w.l.ReadBatches(at, end, 700)
 		require.NoError(w.t, err)
+		return batches
+	})
+}
+
+// checkClients reads as clients do, who find every record, and after records no two batches in a row without any.
+func (w *keyedWorld) checkClients() {
+	for _, size := range []int32{700, 1 << 20} {
+		got := w.readBy(func(at, end int64) []record.Batch {
+			res := ReadMany([]ReadRequest{{Log: w.l, From: at, Limit: end, MaxBytes: size, Records: true}}, size, nil)[0]
+			require.NoError(w.t, res.Err)
+			defer res.Span.Release()
+			batches, err := res.Span.parse()
+			require.NoError(w.t, err)
+			for i := range batches[:max(0, len(batches)-1)] {
+				run := batches[0].Count() > 0 && batches[i].Count() == 0 && batches[i+1].Count() == 0
+				require.False(w.t, run, "no records at %d and %d", batches[i].BaseOffset(), batches[i+1].BaseOffset())
+			}
+			return batches
+		})
+		require.Equal(w.t, w.read(), got)
+	}
+}
+
+// readBy reads the log by what reads some batches of it.
+func (w *keyedWorld) readBy(read func(at, end int64) []record.Batch) (got []keyed) {
+	at, end := w.l.Bounds()
+	for at < end {
+		batches := read(at, end)
 		require.NotEmpty(w.t, batches)
 		for _, b := range batches {
 			for r, err := range b.Records(compress.Codecs{}, record.Limits{}) {
@@ -311,7 +338,7 @@ func (w *keyedWorld) compact(limit, buffer int64) {
 	if !stats.Due {
 		return
 	}
-	if _, alive := w.do(func() error { w.compare(); w.checkCompacted(stats); return w.l.Verify() }); !alive {
+	if _, alive := w.do(func() error { w.compare(); w.checkCompacted(stats); w.checkClients(); return w.l.Verify() }); !alive {
 		return
 	}
 }

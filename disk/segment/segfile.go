@@ -27,6 +27,7 @@ type segment struct {
 	removed      bool   // its files are deleted or about to be
 	badIndex     bool   // a lookup found the index broken, or to lack something
 	rebuilt      bool   // the index was rebuilt, or that was tried, once
+	noRun        int64  // batches that begin below this position, or at it, are not two in a row without records
 	unsynced     bool   // is in log.unsynced
 	swap         string // the name of its data file while compaction has not yet put it into place
 	indexed      int    // entries in the index file; -1 if not known yet

@@ -65,7 +65,7 @@ type ReadRequest struct {
 	Log         *Log // nil: the result is ErrNoLog
 	From, Limit int64
 	MaxBytes    int32
-	Records     bool // batches without records are passed over at the beginning, if there are records after them
+	Records     bool // batches without records are passed over at the beginning, if there are records after them; see also endAtRun
 }
 
 // ReadResult is what came of it. The Span must be released.
@@ -90,6 +90,9 @@ func ReadMany(reqs []ReadRequest, maxBytes int32, out []ReadResult) []ReadResult
 			from = q.Log.firstRecord(q.From, q.Limit)
 		}
 		span, err := q.Log.Read(from, q.Limit, room, !any)
+		if q.Records {
+			q.Log.endAtRun(&span)
+		}
 		any = any || span.Len > 0
 		left -= int64(span.Len)
 		out = append(out, ReadResult{span, err})
