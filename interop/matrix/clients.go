@@ -9,20 +9,20 @@ import (
 
 // clients are all that the matrix knows, in the order of its columns.
 var clients = []driver{
-	goClient("franz-go", ".", "./interop/franzgo"),
+	idempotent(goClient("franz-go", ".", "./interop/franzgo")),
 	goClient("sarama", "interop/go", "./sarama"),
-	limited(goClient("kafka-go", "interop/go", "./kafkago"), limits{emptyIsNull: true}),
+	limited(goClient("kafka-go", "interop/go", "./kafkago"), limits{emptyIsNull: true, stopsInBatch: true}),
 	{name: "kcat", install: (*installer).kcat, open: openKcat, limits: limits{noTimestamps: true, textHeaders: true}, gaps: notATool(nil)},
 	pythonClient("confluent-kafka", "confluent.py"),
-	limited(pythonClient("kafka-python", "kafkapython.py"), limits{noNullHeaders: true}),
+	idempotent(limited(pythonClient("kafka-python", "kafkapython.py"), limits{noNullHeaders: true})),
 	pythonClient("aiokafka", "aiokafka_agent.py"),
 	{name: "kafkajs", install: (*installer).node, limits: limits{noNullHeaders: true, noMetadata: true}, hides: "trim",
 		gaps: map[string]string{"error: offset out of range": "it always goes on where its group would begin"}, open: func(in *installer, addr string) (session, error) {
 			return start(0, "node", filepath.Join(in.root, "interop/node/agent.js"), addr, filepath.Join(in.cache, "node"))
 		}},
-	{name: "Java", install: (*installer).java, open: openJava},
-	{name: "Java tools", install: (*installer).java, open: openTools, limits: limits{noTimestamps: true, textHeaders: true},
-		gaps: notATool(map[string]string{"error: offset out of range": "the console consumer tells its log only"})},
+	idempotent(driver{name: "Java", install: (*installer).java, open: openJava}),
+	idempotent(driver{name: "Java tools", install: (*installer).java, open: openTools, limits: limits{noTimestamps: true, textHeaders: true, bigSegments: true},
+		gaps: notATool(map[string]string{"error: offset out of range": "the console consumer tells its log only"})}),
 }
 
 // notATool adds the rows that a command line tool is not asked for: it has a process for each call.
@@ -48,6 +48,11 @@ func names() (ns []string) {
 
 func limited(d driver, l limits) driver {
 	d.limits = l
+	return d
+}
+
+func idempotent(d driver) driver {
+	d.idempotent = true
 	return d
 }
 

@@ -19,6 +19,8 @@ type driver struct {
 	install   func(*installer) error
 	// open starts the client against a broker.
 	open func(*installer, string) (session, error)
+	// idempotent says that its producer is, unless told otherwise.
+	idempotent bool
 	// limits are what the client's own nature leaves out of records.
 	limits limits
 	// gaps are rows that the client cannot pass with any broker, with the reason.
@@ -34,6 +36,8 @@ type limits struct {
 	noNullHeaders bool // it cannot write a header whose value is null
 	noMetadata    bool // it commits offsets without metadata
 	emptyIsNull   bool // it makes no difference between an empty key or value and null
+	bigSegments   bool // it refuses a topic with small segments, without asking the broker
+	stopsInBatch  bool // it stays for ever at a compressed batch of which the last record is compacted away, if the answer ends there
 }
 
 // session is a running client.

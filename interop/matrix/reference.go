@@ -62,6 +62,13 @@ func (w *world) write(topic string, partitions int32, n int) error {
 	return w.ref.ProduceSync(ctx, rs...).FirstErr()
 }
 
+// writeBeside produces one record to partition 0, in a batch of its own, as an idempotent producer.
+func (w *world) writeBeside(topic, key, value string) error {
+	_, ctx, cancel := w.adm()
+	defer cancel()
+	return w.ref.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte(value)}).FirstErr()
+}
+
 func (w *world) ends(topic string) (map[int32]int64, error) {
 	adm, ctx, cancel := w.adm()
 	defer cancel()

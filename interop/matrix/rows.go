@@ -46,6 +46,7 @@ var phases = []phase{
 		{"create partitions", grow},
 		{"delete records", trim},
 		{"delete topic", deleteTopic},
+		{"compacted topic", compacted},
 		{"error: unknown topic", func(_ *world, c *column) error {
 			return c.refused(agent.Request{Op: "describe", Topic: c.topic("is-not-there")}, unknownTopicOrPartition)
 		}},

@@ -13,6 +13,7 @@ import (
 
 var clusterRows = []row{
 	{"three brokers, leader killed", leaderKilled},
+	{"three brokers, leader of a compacted topic killed", compactedLeaderKilled},
 	{"three brokers, coordinator killed", func(w *world, c *column) error { return coordinatorKilled(w, c, "classic") }},
 	{"three brokers, coordinator killed, KIP-848", func(w *world, c *column) error { return coordinatorKilled(w, c, "consumer") }},
 }

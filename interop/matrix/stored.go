@@ -14,6 +14,7 @@ import (
 // storedBatch is what the head of a batch in the broker says, past all client libraries.
 type storedBatch struct {
 	base, last int64
+	records    int
 	codec      string
 	producer   int64
 	sequence   int32
@@ -67,7 +68,7 @@ func parseBatches(b []byte) (out []storedBatch, err error) {
 		if codec >= len(codecNames) {
 			return nil, fmt.Errorf("codec %d in the batch at %d", codec, rb.FirstOffset)
 		}
-		out = append(out, storedBatch{base: rb.FirstOffset, last: rb.FirstOffset + int64(rb.LastOffsetDelta), codec: codecNames[codec],
+		out = append(out, storedBatch{base: rb.FirstOffset, last: rb.FirstOffset + int64(rb.LastOffsetDelta), records: int(rb.NumRecords), codec: codecNames[codec],
 			producer: rb.ProducerID, sequence: rb.FirstSequence, appendTime: rb.Attributes&8 != 0})
 		b = b[size:]
 	}

@@ -107,7 +107,8 @@ func (w *world) stopBrokers() {
 
 func (w *world) startBrokers(n int) error {
 	members, err := servers.Cluster(w.dir, n, "-o", "auto.create.topics.enable=false", "-o", "group.initial.rebalance.delay.ms=0",
-		"-o", "group.consumer.session.timeout.ms=6000", "-o", "group.consumer.heartbeat.interval.ms=500")
+		"-o", "group.consumer.session.timeout.ms=6000", "-o", "group.consumer.heartbeat.interval.ms=500",
+		"-o", "log.cleaner.backoff.ms=500")
 	if err != nil {
 		return err
 	}
