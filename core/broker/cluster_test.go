@@ -358,12 +358,22 @@ func TestClusterSuccessorDoesNotTellAnOlderHighWatermark(t *testing.T) {
 	require.Equal(t, int64(2), p.HighWatermark)
 }
 
+func describeQuorum() *kmsg.DescribeQuorumRequest {
+	r := kmsg.NewPtrDescribeQuorumRequest()
+	r.Version = 2
+	r.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: core.MetadataTopic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}
+	return r
+}
+
 // Whatever broker a client asks, the controller or not: it gets an answer, and the same one.
 func TestClusterAnyBrokerServesClients(t *testing.T) {
 	w := newNetwork(t, 3)
 	ids := map[int64]bool{}
 	var coordinators []int32
 	for i, h := range w.hosts {
+		d := askAt[*kmsg.DescribeQuorumResponse](h, time.Second, describeQuorum())
+		require.Zero(t, d.Topics[0].Partitions[0].ErrorCode)
+		require.Len(t, d.Topics[0].Partitions[0].CurrentVoters, 3)
 		createAt(h, string(rune('a'+i)))
 		p := kmsg.NewPtrInitProducerIDRequest()
 		p.Version = 4

@@ -2,13 +2,28 @@ package broker
 
 import (
 	"lockstep/core"
+	"lockstep/core/quorum"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// handleDescribeQuorum answers who votes on the metadata log and how far each is (KIP-595, KIP-836).
+// handleDescribeQuorum answers who votes on the metadata log and how far each is (KIP-595, KIP-836). Only the quorum's leader knows,
+// so a client's question goes on to it: Kafka's tools ask the same broker again and again, whichever it is.
 func handleDescribeQuorum(b *Broker, q *request) {
 	m := q.Msg.(*kmsg.DescribeQuorumRequest)
+	if leader, _ := b.quorum.Leader(); !q.Peer && leader != quorum.None && leader != b.cfg.NodeID {
+		b.callController(leader, brokerPatience, m, func(resp kmsg.Response, err error) {
+			if err != nil {
+				resp = b.describeQuorum(m)
+			}
+			b.respond(q, resp)
+		})
+		return
+	}
+	b.respond(q, b.describeQuorum(m))
+}
+
+func (b *Broker) describeQuorum(m *kmsg.DescribeQuorumRequest) *kmsg.DescribeQuorumResponse {
 	resp := m.ResponseKind().(*kmsg.DescribeQuorumResponse)
 	for i := range m.Topics {
 		t := kmsg.NewDescribeQuorumResponseTopic()
@@ -24,5 +39,5 @@ func handleDescribeQuorum(b *Broker, q *request) {
 		}
 		resp.Topics = append(resp.Topics, t)
 	}
-	b.respond(q, resp)
+	return resp
 }
