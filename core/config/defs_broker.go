@@ -72,9 +72,10 @@ func limitDefs() []*Def {
 			"The largest request, in bytes; a connection that announces a larger one is closed."),
 		ownLong("queued.max.request.bytes", "268435456", -1, func(c *BrokerConfig, n int64) { c.QueuedMaxRequestBytes = n },
 			"How many bytes of requests may be in flight in all before connections are no longer read; -1 for no bound."),
-		dynamic(ownInt("max.connections", "2147483647", 0, maxInt,
+		// Not 0, though Kafka takes it: nobody could connect to take it back, and a restart would not help.
+		dynamic(ownInt("max.connections", "2147483647", 1, maxInt,
 			func(c *BrokerConfig, n int64) { c.MaxConnections = int32(n) }, "How many connections are accepted.")),
-		dynamic(ownInt("max.connections.per.ip", "2147483647", 0, maxInt,
+		dynamic(ownInt("max.connections.per.ip", "2147483647", 1, maxInt,
 			func(c *BrokerConfig, n int64) { c.MaxConnectionsPerIP = int32(n) },
 			"How many connections from one address are accepted.")),
 		ownMillis("connections.max.idle.ms", "600000", -1, func(c *BrokerConfig, d time.Duration) { c.ConnectionsMaxIdle = d },

@@ -159,6 +159,8 @@ func TestCheckStatic(t *testing.T) {
 		{"zookeeper.connect", "x:1", `unknown broker config "zookeeper.connect"`},
 		{"retention.ms", "1", `it is a topic's; its default for all topics is log.retention.ms`},
 		{"log.dirs", "/a,/b", "several directories"},
+		{"max.connections", "0", "must be at least 1"},
+		{"max.connections.per.ip", "0", "must be at least 1"},
 		{"listeners", "127.0.0.1:9092", "NAME://host:port"},
 		{"listeners", "A://h:1,a://h:2", "two listeners have the name A"},
 		{"listeners", "", "listeners must not be empty"},
