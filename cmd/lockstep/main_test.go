@@ -214,6 +214,11 @@ func TestProduceSaysWhyNothingWasAcknowledged(t *testing.T) {
 	require.ErrorContains(t, err, "nothing was acknowledged for 2s: ")
 	require.ErrorContains(t, err, "dial tcp 127.0.0.1:1")
 
+	// What can be said of a topic whose leader cannot be reached is said.
+	out, err := c.try("", "topic", "describe", "orders", "--timeout", "5s")
+	require.ErrorContains(t, err, "dial tcp 127.0.0.1:1")
+	require.Equal(t, []string{"orders", "0", "1", "0", "1", "1", "-", "-"}, strings.Fields(strings.Split(out, "\n")[1]))
+
 	partition := func(p, leader int32, isr ...int32) kadm.PartitionDetail {
 		return kadm.PartitionDetail{Partition: p, Leader: leader, Replicas: []int32{1, 2, 3}, ISR: isr}
 	}

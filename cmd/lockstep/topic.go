@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -148,11 +149,15 @@ func describeTopics(ctx context.Context, a *kadm.Client, names []string) (all []
 	if len(there) == 0 {
 		return nil, errs
 	}
+	// What a leader that is down or missing cannot say leaves a gap: the rest is what one looks for then.
+	configs, err := a.DescribeTopicConfigs(ctx, there...)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("settings: %w", err))
+	}
 	starts, err1 := a.ListStartOffsets(ctx, there...)
 	ends, err2 := a.ListEndOffsets(ctx, there...)
-	configs, err3 := a.DescribeTopicConfigs(ctx, there...)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, append(errs, err)
+	if err := cmp.Or(err1, err2); err != nil {
+		errs = append(errs, fmt.Errorf("offsets: %w", err))
 	}
 	for _, name := range there {
 		t := topics[name]
@@ -186,8 +191,8 @@ func printTopics(o *options, cmd *cobra.Command, all []topicDescription) error {
 	var rows [][]string
 	for _, t := range all {
 		for _, p := range t.Partitions {
-			rows = append(rows, []string{t.Topic, fmt.Sprint(p.Partition), fmt.Sprint(p.Leader), fmt.Sprint(p.LeaderEpoch),
-				ids(p.Replicas), ids(p.ISR), fmt.Sprint(p.Start), fmt.Sprint(p.End)})
+			rows = append(rows, []string{t.Topic, fmt.Sprint(p.Partition), number(int64(p.Leader)), fmt.Sprint(p.LeaderEpoch),
+				ids(p.Replicas), ids(p.ISR), number(p.Start), number(p.End)})
 		}
 	}
 	heads := []string{"TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"}
