@@ -315,8 +315,8 @@ func (m *member) work() {
 	}
 	life := m.life
 	switch {
-	case len(m.ids) < len(m.plan.Topics):
-		m.learnTopics()
+	case len(m.ids) < len(m.plan.Topics), m.phase == outside && len(m.meta.topics) == 0:
+		m.learnTopics() // a leader that knew nothing would assign nothing
 	case m.coordinator < 0:
 		m.findCoordinator()
 	case m.mp.Modern:
