@@ -229,7 +229,7 @@ func printGroups(o *options, w io.Writer, all []groupDescription) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "group %s: %s, %s, coordinator %d (%s)", g.Group, g.Type, g.State, g.Coordinator.ID, g.Coordinator.Address)
+		fmt.Fprintf(w, "group %s: %s, %s, coordinator %d (%s)", printable(g.Group), g.Type, g.State, g.Coordinator.ID, g.Coordinator.Address)
 		if g.Assignor != "" {
 			fmt.Fprintf(w, ", assignor %s", g.Assignor)
 		}

@@ -236,6 +236,14 @@ func TestWhatCouldNotBePrintedIsAnError(t *testing.T) {
 	}
 }
 
+// TestNamesAreNoCommandsToATerminal: whoever may join a group chooses its name.
+func TestNamesAreNoCommandsToATerminal(t *testing.T) {
+	c := withTopic(t, "orders", 1)
+	c.run("consume", "orders", "-e", "-g", "a\n\x1b[31mü")
+	require.Regexp(t, `(?m)^"a\\n\\x1b\[31mü" +classic`, c.run("group", "list"))
+	require.Contains(t, c.run("group", "describe", "a\n\x1b[31mü"), `group "a\n\x1b[31mü": classic`)
+}
+
 func TestReset(t *testing.T) {
 	c := withTopic(t, "orders", 30, 20)
 	c.run("consume", "orders", "-g", "readers", "-e")

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // print writes rows as a table under the heads, or v as JSON if that was asked for.
@@ -19,9 +21,22 @@ func (o *options) print(w io.Writer, v any, heads []string, rows [][]string) err
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(heads, "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, s := range r {
+			cells[i] = printable(s)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
+}
+
+// printable is a name that others chose, as those of groups and clients are, for a terminal: quoted if it would break a table's
+// lines or be taken for commands.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // ids joins broker ids for a table.
