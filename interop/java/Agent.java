@@ -351,6 +351,9 @@ public class Agent {
         };
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
+        // What a tool leaves to the end of its process is done at its end: the console producer waits there for what it has sent.
+        List<Runnable> hooks = new ArrayList<>();
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         System.setOut(to);
         System.setErr(to);
         System.setIn(new ByteArrayInputStream(q.path("input").asText("").getBytes(StandardCharsets.UTF_8)));
@@ -364,6 +367,7 @@ public class Agent {
                 e.getCause().printStackTrace(to);
             }
         } finally {
+            hooks.forEach(Runnable::run);
             to.flush();
             System.setOut(out);
             System.setErr(err);
