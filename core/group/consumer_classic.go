@@ -38,7 +38,12 @@ func (c *Coordinator) joinConsumer(g *group, q call, m *kmsg.JoinGroupRequest) {
 	}
 	c.place(x, id, want, owned, true)
 	cur := k.current[id]
+	c.maybeToClassic(x) // it may have the place of the last member of KIP-848
 	x.write(c, func() {
+		if g.consumer == nil {
+			c.joinAgain(g, q, m, id)
+			return
+		}
 		c.see(g, id)
 		if cur != before {
 			c.revokeTimer(g, id)
@@ -51,6 +56,16 @@ func (c *Coordinator) joinConsumer(g *group, q call, m *kmsg.JoinGroupRequest) {
 		resp.MemberID, resp.Generation, resp.ProtocolType, resp.Protocol = id, cur.epoch, &protocolType, &name
 		c.answer(q.token, resp) // nobody leads: the coordinator assigns
 	}, func(code int16) { c.answer(q.token, joinError(m, id, code)) })
+}
+
+// joinAgain goes on with a join with which the group has become classic again: a rebalance has begun, and the member waits for it.
+func (c *Coordinator) joinAgain(g *group, q call, m *kmsg.JoinGroupRequest, id string) {
+	mem := g.classic.members[id]
+	if mem == nil { // without any time for the rebalance it is over
+		c.answer(q.token, joinError(m, id, errUnknownMemberID))
+		return
+	}
+	c.rejoin(g, q, m, mem)
 }
 
 // admitClassic finds the member that a join comes from, or lets it in.

@@ -73,6 +73,9 @@ func (c *Coordinator) consumerHeartbeat(g *group, q call, m *kmsg.ConsumerGroupH
 	x := newChange(g)
 	if g.consumer == nil {
 		if m.MemberEpoch > 0 {
+			if _, code := g.classic.find(m.MemberID, m.InstanceID); code == errFencedInstanceID {
+				return code, "" // told that it is unknown it would take its place back, and so would the other, for ever
+			}
 			return errUnknownMemberID, "Group " + g.id + " has no members."
 		}
 		if code, why := c.toConsumer(x); code != errNone {

@@ -144,7 +144,8 @@ func (c *Coordinator) readAssignment(b []byte) (set []core.Partition) {
 	return union(set, nil)
 }
 
-// maybeToClassic makes a group classic again whose last member of KIP-848 has gone while others are there.
+// maybeToClassic makes a group classic again whose last member of KIP-848 has gone while others are there, or has been started again with
+// the classic protocol, if it is static.
 func (c *Coordinator) maybeToClassic(x *change) {
 	g, k := x.g, x.g.consumer
 	if len(k.members) == 0 || len(k.members) > int(c.cfg.MaxSize) ||

@@ -51,6 +51,43 @@ func TestStaticMembersAreUpgraded(t *testing.T) {
 	require.Equal(t, errUnreleasedInstanceID, thief.beat())
 }
 
+// So is what static members are taken back to: with the last of them the group is classic again, and its own assignor assigns.
+func TestStaticMembersAreDowngraded(t *testing.T) {
+	for _, policy := range []string{MigrateBothWays, MigrateUp} {
+		w := newWorld(t, func(c *Config) { c.Migration = policy })
+		x, y := w.consumer("g", "t"), w.consumer("g", "t")
+		x.instance, y.instance = ptr("one"), ptr("two")
+		require.Zero(t, x.beat())
+		require.Zero(t, y.beat())
+		w.settleConsumers(x, y)
+		a, b := w.eager("g", x.instance), w.eager("g", y.instance)
+		require.Zero(t, a.join().joined().ErrorCode)
+		require.Zero(t, a.sync().synced())
+		require.Contains(t, w.list(nil, nil)[0], "g consumer")
+		b.join()
+		if policy == MigrateUp {
+			require.Zero(t, b.joined().ErrorCode)
+			require.Contains(t, w.list(nil, nil)[0], "g consumer")
+			continue
+		}
+		require.Equal(t, []string{"g classic PreparingRebalance"}, w.list(nil, nil))
+		require.Equal(t, errFencedInstanceID, y.beat(), "if that one is alive")
+		a.join()
+		require.Zero(t, a.joined().ErrorCode)
+		require.Zero(t, b.joined().ErrorCode)
+		require.Equal(t, a.generation, b.generation)
+		a.syncAssigning()
+		b.syncAssigning()
+		require.Zero(t, a.take())
+		require.Zero(t, b.take())
+		require.Len(t, union(a.owned, b.owned), 4)
+		w.failover(0)
+		require.Equal(t, []string{"g classic Stable"}, w.list(nil, nil))
+		require.Zero(t, a.heartbeat())
+		require.Zero(t, b.heartbeat())
+	}
+}
+
 // A cooperative member of an upgraded group that joins again before it has heard what it is assigned says what it has of the generation
 // before: nobody else is given that.
 func TestWhatAMemberStillHasIsNotGivenAway(t *testing.T) {
