@@ -158,14 +158,14 @@ func TestReadyLineAndHTTP(t *testing.T) {
 // TestUnreadyBrokerSaysSo: a voter without its quorum answers, and is not ready; its log says whom it cannot reach.
 func TestUnreadyBrokerSaysSo(t *testing.T) {
 	var lines lockedBuffer
-	cfg := Config{Settings: settingsFor(t.TempDir(), "controller.quorum.voters", "1@127.0.0.1:1,2@127.0.0.1:1,3@127.0.0.1:1"),
+	cfg := Config{Settings: settingsFor(t.TempDir(), "controller.quorum.voters", "1@127.0.0.1:1,2@127.0.0.1:2,3@127.0.0.1:3"),
 		PeerListen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(&lines, nil))}
 	n, err := Start(cfg)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(n.peers.unreachable()) == 2 }, time.Minute, time.Millisecond)
 	n.stillWaiting()
 	require.Contains(t, lines.String(), "not ready yet")
-	require.Contains(t, lines.String(), "3@127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused")
+	require.Contains(t, lines.String(), "3@127.0.0.1:3: dial tcp 127.0.0.1:3: connect: connection refused")
 	resp, err := http.Get("http://" + n.http.addr() + "/readyz")
 	require.NoError(t, err)
 	resp.Body.Close()

@@ -190,6 +190,9 @@ func parseVoters(items []string) ([]Voter, error) {
 		if slices.ContainsFunc(out, func(v Voter) bool { return v.ID == int32(n) }) {
 			return nil, fmt.Errorf("voter %d is given twice", n)
 		}
+		if slices.ContainsFunc(out, func(v Voter) bool { return v.Host == host && v.Port == port }) {
+			return nil, fmt.Errorf("%s is given to two voters", address)
+		}
 		out = append(out, Voter{int32(n), host, port})
 	}
 	return out, nil

@@ -167,6 +167,7 @@ func TestCheckStatic(t *testing.T) {
 		{"advertised.listeners", "OTHER://h:1", "advertised.listeners has OTHER"},
 		{"controller.quorum.voters", "1@h", "id@host:port"},
 		{"controller.quorum.voters", "1@h:1,1@i:1", "twice"},
+		{"controller.quorum.voters", "1@h:1,2@h:1", "h:1 is given to two voters"},
 		{"broker.lease.ms", "100", "below broker.lease.ms"},
 		{"broker.session.timeout.ms", "500", "must be above broker.lease.ms"},
 		{"replica.lag.time.max.ms", "4000", "at least twice"},

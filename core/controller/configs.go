@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lockstep/core"
 	"lockstep/core/config"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -100,6 +101,11 @@ func (c *Controller) alter(r Resource, twice bool, decide func(config.Target, co
 	changes, err := decide(t, c.spec.Config(r))
 	if err != nil {
 		return alterRefusal(t, err)
+	}
+	for _, ch := range changes {
+		if r == TopicResource(core.OffsetsTopic) && ch.Name == "cleanup.policy" && (ch.Value == nil || *ch.Value != "compact") {
+			return refuse(codeInvalidConfig, "%s is compacted: with another cleanup.policy groups would lose what they committed long ago.", r.Name)
+		}
 	}
 	for _, ch := range changes {
 		c.emit(&ConfigRecord{r, ch})

@@ -3,6 +3,7 @@ package controller
 import (
 	"testing"
 
+	"lockstep/core"
 	"lockstep/core/config"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,7 @@ func TestAlterConfigs(t *testing.T) {
 func TestAlterConfigsRefusals(t *testing.T) {
 	c := threeBrokers(t)
 	c.create("t")
+	c.create(core.OffsetsTopic, configured("cleanup.policy", "compact"))
 	broker := func(name string) Resource { return Resource{kmsg.ConfigResourceTypeBroker, name} }
 	for _, x := range []struct {
 		resource    Resource
@@ -54,6 +56,8 @@ func TestAlterConfigsRefusals(t *testing.T) {
 		{broker("1"), "message.max.bytes", "x", codeInvalidRequest},
 		{broker("1"), "min.insync.replicas", "1", codeInvalidRequest},
 		{Resource{kmsg.ConfigResourceTypeBrokerLogger, "1"}, "a", "b", codeInvalidRequest},
+		{TopicResource(core.OffsetsTopic), "cleanup.policy", "compact,delete", codeInvalidConfig},
+		{TopicResource(core.OffsetsTopic), "cleanup.policy", "compact", codeNone},
 		{broker("1"), "message.max.bytes", "1", codeNone},
 		{broker("01"), "message.max.bytes", "2", codeNone},
 		{broker(""), "message.max.bytes", "3", codeNone},

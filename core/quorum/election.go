@@ -35,7 +35,10 @@ func (q *Quorum) toldLeader(now core.Time) int32 {
 func (q *Quorum) askPreVotes(now core.Time, out *Out) {
 	q.become(prospective, q.leaderID)
 	q.resetElection(now)
-	note(out, Info, "asking for pre-votes", "epoch", q.hard.Term, "leader", q.leaderID)
+	if !q.asked { // once until somebody leads: without a majority it asks several times a second, maybe for days
+		q.asked = true
+		note(out, Info, "asking for pre-votes, until there is a leader", "epoch", q.hard.Term, "leader", q.leaderID)
+	}
 	q.askVotes(now, true, out)
 	q.countVote(now, q.cfg.Self, true, out)
 }

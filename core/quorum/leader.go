@@ -42,6 +42,7 @@ const observerExpiry = 5 * time.Minute
 // becomeLeader takes over, with a record of the own term: only that can commit what is older (rules 2 and 11).
 func (q *Quorum) becomeLeader(now core.Time, out *Out) {
 	granted, started := q.election.granted, q.election.started
+	q.asked = false
 	q.become(leader, q.cfg.Self)
 	q.electionAt = core.Never
 	q.lead = leadership{epochStart: q.log.end}

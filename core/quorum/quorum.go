@@ -44,6 +44,7 @@ type Quorum struct {
 	savedSeq uint64 // of the newest that is durable
 	held     []heldMessage
 
+	asked    bool         // the operator was told that pre-votes are asked for
 	told     leaderInTerm // the last leader that the operator was told this node follows
 	role     role
 	era      uint64 // rises with every change of role, term or leader; calls of an older one are void
@@ -230,6 +231,7 @@ func (q *Quorum) follow(now core.Time, leaderID int32, pause time.Duration, out 
 		q.told = told
 		note(out, Info, "following the leader of the metadata quorum", "leader", leaderID, "epoch", q.hard.Term)
 	}
+	q.asked = false
 	q.become(follower, leaderID)
 	q.resetElection(now)
 	q.fetch.at = now.Add(pause)

@@ -251,6 +251,20 @@ func TestALeaderFoundAgainIsNotNews(t *testing.T) {
 	require.Len(t, out.Notes, 1)
 }
 
+// TestAskingAgainIsNotNews: a voter without a majority asks several times a second, for as long as it is alone.
+func TestAskingAgainIsNotNews(t *testing.T) {
+	w := silent(3, 0)
+	q := w.node(1).q
+	var out Out
+	for range 3 {
+		q.askPreVotes(w.now, &out)
+	}
+	require.Len(t, out.Notes, 1)
+	q.follow(w.now, 2, time.Second, &out)
+	q.askPreVotes(w.now, &out)
+	require.Len(t, out.Notes, 3, "that it follows, and that it asks again")
+}
+
 // The connection of a parked fetch is gone: it gets no answer.
 func TestCancel(t *testing.T) {
 	w := silent(1, 0)

@@ -127,7 +127,9 @@ func (r *Replica) diverged(now core.Time, d log.EpochStart, out *Out) {
 	if _, end, ok := r.log.EndOffsetFor(d.Epoch); ok {
 		to = min(to, end)
 	}
-	out.line(levelInfo, "truncating to where the leader's log departs", r.attrs("leader_log_epoch", d.Epoch, "leader_epoch_end", d.Start, "end", r.log.End(), "to", to)...)
+	if to < r.log.End() {
+		out.line(levelInfo, "truncating to where the leader's log departs", r.attrs("leader_log_epoch", d.Epoch, "leader_epoch_end", d.Start, "end", r.log.End(), "to", to)...)
+	}
 	if to >= r.log.Start() {
 		r.truncate(now, to, out)
 		return
