@@ -310,6 +310,7 @@ func (m *member) lookForPartitions() {
 		}
 		m.learning = false
 		m.compareCounts()
+		m.work() // what was to wait for it
 	})
 }
 

@@ -58,6 +58,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{9374, "b4", "what a cooperative member of an upgraded group still had was given away when it joined again before it had heard its assignment"},
 		{16174, "b1", "what a cooperative member had been told to give up, and had still, was given away when its group became one of KIP-848"},
 		{18497, "b1", "the simulator's leader of a group, started anew, assigned nothing as it had not yet asked what partitions there are"},
+		{3089, "b7", "the simulator's member that was put out while it looked for partitions waited for ever"},
 		{10513, "b5", "a replica out of sync that nobody leads holds what was never committed: the oracle said that it should not"},
 		{12632, "b3", "one damaged batch kept a follower from taking anything of what that leader leads"},
 		{13313, "b3", "a member asked the broker to wait longer for records than it waited for the answer: the simulated member's mistake"},
