@@ -161,6 +161,7 @@ func TestCommandsFailWithOneClearLine(t *testing.T) {
 		{"at least 1, not -2", "topic alter orders -p -2"},
 		{"not \"many\"", "produce orders --acks many"},
 		{"not \"rar\"", "produce orders -z rar"},
+		{"needs --key-separator", "produce orders --tombstones"},
 		{"no partition 7", "consume orders -p 7"},
 		{"not -2", "consume orders -e -p -2"},
 		{"not -2", "produce orders -p -2"},
@@ -232,6 +233,28 @@ func TestProduceSaysWhyNothingWasAcknowledged(t *testing.T) {
 // TestAddressesCanBeUsed: an IPv6 host is in brackets.
 func TestAddressesCanBeUsed(t *testing.T) {
 	require.Equal(t, "[::1]:9092", address(kadm.BrokerDetail{Host: "::1", Port: 9092}))
+}
+
+// TestTombstones: an empty value is a value, unless it is said to delete its key.
+func TestTombstones(t *testing.T) {
+	_, c := startBroker(t, t.TempDir())
+	c.run("topic", "create", "orders")
+	for _, args := range [][]string{{}, {"--tombstones"}} {
+		_, err := c.try("a:1\na:\n", append([]string{"produce", "orders", "-k", ":"}, args...)...)
+		require.NoError(t, err)
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var values [][]byte
+	for len(values) < 4 {
+		fetches := cl.PollFetches(ctx)
+		require.NoError(t, fetches.Err())
+		fetches.EachRecord(func(r *kgo.Record) { values = append(values, r.Value) })
+	}
+	require.Equal(t, [][]byte{[]byte("1"), {}, []byte("1"), nil}, values)
 }
 
 // TestConsumeGivesUp: an error that a client may try again is no reason to wait for ever.

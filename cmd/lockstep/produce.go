@@ -16,18 +16,22 @@ import (
 )
 
 func produceCommand(o *options) *cobra.Command {
-	var separator, acks, codec string
-	var partition int32
+	var acks, codec string
+	var f lineFormat
 	c := &cobra.Command{Use: "produce TOPIC", Short: "Produce the lines of standard input", Args: cobra.ExactArgs(1)}
-	c.Flags().StringVarP(&separator, "key-separator", "k", "", "each line is KEY, this, VALUE; without it there are no keys")
-	c.Flags().Int32VarP(&partition, "partition", "p", -1, "partition; -1 chooses by key, or evenly")
+	c.Flags().StringVarP(&f.separator, "key-separator", "k", "", "each line is KEY, this, VALUE; without it there are no keys")
+	c.Flags().BoolVar(&f.tombstones, "tombstones", false, "a KEY with an empty VALUE is deleted, which a compacted topic carries out")
+	c.Flags().Int32VarP(&f.partition, "partition", "p", -1, "partition; -1 chooses by key, or evenly")
 	c.Flags().StringVar(&acks, "acks", "all", "all, 1 or 0")
 	c.Flags().StringVarP(&codec, "codec", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if partition < -1 {
-			return fmt.Errorf("--partition is -1 or a partition, not %d", partition)
+		switch {
+		case f.partition < -1:
+			return fmt.Errorf("--partition is -1 or a partition, not %d", f.partition)
+		case f.tombstones && f.separator == "":
+			return errors.New("--tombstones needs --key-separator: what has no key cannot be deleted")
 		}
-		opts, err := producerOptions(acks, codec, partition)
+		opts, err := producerOptions(acks, codec, f.partition)
 		if err != nil {
 			return err
 		}
@@ -36,13 +40,34 @@ func produceCommand(o *options) *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		err = produceLines(cmd.Context(), cl, cmd.InOrStdin(), separator, partition)
+		err = produceLines(cmd.Context(), cl, cmd.InOrStdin(), f)
 		if errors.Is(err, kgo.ErrRecordTimeout) {
 			err = fmt.Errorf("nothing was acknowledged for %v: %s", o.timeout, o.whyTimedOut(cmd, args[0]))
 		}
 		return err
 	}
 	return c
+}
+
+// lineFormat is what a line says.
+type lineFormat struct {
+	separator  string // between key and value; empty: there are no keys
+	tombstones bool   // an empty value is none
+	partition  int32  // for all records, or -1
+}
+
+// record makes a record of a line, if it has the separator that it is to have.
+func (f lineFormat) record(line string) (r *kgo.Record, ok bool) {
+	r = &kgo.Record{Partition: max(f.partition, 0), Value: []byte(line)}
+	if f.separator == "" {
+		return r, true
+	}
+	key, value, ok := strings.Cut(line, f.separator)
+	r.Key, r.Value = []byte(key), []byte(value)
+	if value == "" && f.tombstones {
+		r.Value = nil
+	}
+	return r, ok
 }
 
 func producerOptions(acks, codec string, partition int32) ([]kgo.Opt, error) {
@@ -71,7 +96,7 @@ func producerOptions(acks, codec string, partition int32) ([]kgo.Opt, error) {
 
 // produceLines sends every line and waits until all are acknowledged; the first error ends it, and what was read before a line
 // that cannot be sent is sent.
-func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator string, partition int32) error {
+func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, f lineFormat) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var failed sync.Once
@@ -85,14 +110,11 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, separator s
 			}
 			break
 		}
-		r := &kgo.Record{Partition: max(partition, 0), Value: []byte(strings.TrimSuffix(line, "\n"))}
-		if separator != "" {
-			key, value, ok := strings.Cut(string(r.Value), separator)
-			if !ok {
-				wrong = fmt.Errorf("line %d has no %q: the %d before it were sent, it and what follows were not: %q", n, separator, n-1, r.Value)
-				break
-			}
-			r.Key, r.Value = []byte(key), []byte(value)
+		line = strings.TrimSuffix(line, "\n")
+		r, ok := f.record(line)
+		if !ok {
+			wrong = fmt.Errorf("line %d has no %q: the %d before it were sent, it and what follows were not: %q", n, f.separator, n-1, line)
+			break
 		}
 		cl.Produce(ctx, r, func(_ *kgo.Record, err error) {
 			if err != nil {
