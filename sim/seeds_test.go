@@ -56,6 +56,7 @@ func TestSeedsThatFoundBugs(t *testing.T) {
 		{2618, "b3", "a follower that took no batch beyond a gap above the high watermark never came to the next one"},
 		{3828, "b3", "a process that leads by the place of another one believed that it had assigned what it once did in an earlier life: the simulated member's mistake"},
 		{9374, "b4", "what a cooperative member of an upgraded group still had was given away when it joined again before it had heard its assignment"},
+		{14133, "b5", "a leader committed without its predecessor, which had not heard of it and answered reads under its lease (rule 6)"},
 		{16174, "b1", "what a cooperative member had been told to give up, and had still, was given away when its group became one of KIP-848"},
 		{18497, "b1", "the simulator's leader of a group, started anew, assigned nothing as it had not yet asked what partitions there are"},
 		{3089, "b7", "the simulator's member that was put out while it looked for partitions waited for ever"},

@@ -105,7 +105,23 @@ func (c *Controller) checkISR(from int32, p *Partition, rp *kmsg.AlterPartitionR
 			return codeIneligibleReplica
 		}
 	}
+	for _, id := range p.ISR {
+		if !slices.Contains(ids, id) && !c.knowsLeader(p, id) {
+			return codeRequestTimedOut // not yet: the leader asks again
+		}
+	}
 	return codeNone
+}
+
+// knowsLeader reports whether a member of the in-sync set knows who leads a partition, or serves nobody. A former leader that has not
+// heard of its successor has its lease as long as its heartbeats count. While it is in the in-sync set nothing new is committed, and its
+// reads are not stale; without it they would be (rule 6). It learns, or it is fenced within a session (hear).
+func (c *Controller) knowsLeader(p *Partition, id int32) bool {
+	if b := c.spec.Broker(id); b == nil || b.Fenced {
+		return true
+	}
+	known, l := c.committed.Partition(p.Partition), c.life(id)
+	return known != nil && known.LeaderEpoch == p.LeaderEpoch && l != nil && l.offset >= c.committed.ledSince(known)
 }
 
 // eligible reports whether a broker may be in the proposed in-sync set. Who is

@@ -57,7 +57,7 @@ func (im *Image) apply(offset int64, r Record) (Delta, error) {
 	case *PartitionRecord:
 		return im.applyPartition(r)
 	case *PartitionChangeRecord:
-		return im.applyPartitionChange(r)
+		return im.applyPartitionChange(offset, r)
 	case *ConfigRecord:
 		return im.applyConfig(r), nil
 	case *RegisterBrokerRecord:
@@ -143,7 +143,7 @@ func (im *Image) applyPartition(r *PartitionRecord) (Delta, error) {
 	return Delta{Kind: PartitionChanged, New: &p}, nil
 }
 
-func (im *Image) applyPartitionChange(r *PartitionChangeRecord) (Delta, error) {
+func (im *Image) applyPartitionChange(offset int64, r *PartitionChangeRecord) (Delta, error) {
 	old := im.Partition(r.Partition)
 	if old == nil {
 		return Delta{}, contradiction("no partition %s to change", r.Partition)
@@ -172,6 +172,9 @@ func (im *Image) applyPartitionChange(r *PartitionChangeRecord) (Delta, error) {
 	}
 	if err := p.check(); err != nil {
 		return Delta{}, err
+	}
+	if p.LeaderEpoch > old.LeaderEpoch {
+		p.decided = offset
 	}
 	im.setPartition(&p)
 	return Delta{Kind: PartitionChanged, Old: old, New: &p}, nil

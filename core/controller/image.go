@@ -36,6 +36,8 @@ type Partition struct {
 	LastELR     []int32 // last known ELR: where to look when ISR and ELR are empty
 	Adding      []int32 // being added by a reassignment
 	Removing    []int32 // being removed by a reassignment
+
+	decided int64 // offset in the metadata log of the change that began the leader epoch; not in records, see ledSince
 }
 
 // Preferred returns the replica that should lead when it can.
@@ -129,6 +131,7 @@ type (
 type Image struct {
 	fast       *lookups
 	next       int64 // offset after the last record applied
+	base       int64 // offset of the last record that a snapshot stood for
 	clusterID  string
 	producerID int64 // first producer id that no block holds
 	lastEpoch  int64 // highest broker epoch given out

@@ -368,6 +368,52 @@ func TestStoppingBrokerKeepsItsPartitionUntilItIsFenced(t *testing.T) {
 	require.Equal(t, "leader 2 isr [2] elr [3 1]", c.state(p))
 }
 
+// A former leader that is deaf to the metadata log, for its disk is slow, has its lease for a session, and answers reads. Its successor
+// must not commit without it in that time (rule 6): it stays in sync until it knows, or is fenced. So does one of which a new controller,
+// which began with a snapshot, has not heard yet.
+func TestFormerLeaderThatDoesNotKnowStaysInSync(t *testing.T) {
+	setup := func(t *testing.T) (*cluster, core.Partition, *kmsg.BrokerHeartbeatRequest) {
+		c := threeBrokers(t)
+		p := c.create("t", assigned([]int32{1, 2, 3}), configured("min.insync.replicas", "2"))
+		require.Zero(t, c.alter(c.proposal(p, 1, 2)).ErrorCode, "nobody led before")
+		for _, id := range []int32{1, 2, 3} {
+			c.heartbeat(id)
+		}
+		require.Zero(t, c.alter(c.proposal(p, 1, 2, 3)).ErrorCode)
+		deaf := c.beat(1)
+		deaf.WantShutdown = true
+		require.False(t, c.ask(deaf).(*kmsg.BrokerHeartbeatResponse).IsFenced)
+		require.Equal(t, "leader 2 isr [1 2 3]", c.state(p))
+		require.Equal(t, codeRequestTimedOut, c.alter(c.proposal(p, 2, 3)).ErrorCode)
+		require.False(t, c.ask(deaf).(*kmsg.BrokerHeartbeatResponse).IsFenced, "it has its lease")
+		require.Equal(t, codeRequestTimedOut, c.alter(c.proposal(p, 2, 3)).ErrorCode)
+		return c, p, deaf
+	}
+	t.Run("it learns", func(t *testing.T) {
+		c, p, _ := setup(t)
+		c.heartbeat(1)
+		require.Zero(t, c.alter(c.proposal(p, 2, 3)).ErrorCode)
+		require.Equal(t, "leader 2 isr [2 3]", c.state(p))
+	})
+	t.Run("it is fenced", func(t *testing.T) {
+		c, p, deaf := setup(t)
+		for !c.image().Broker(1).Fenced {
+			c.ask(deaf)
+			c.live(100*time.Millisecond, 2, 3)
+		}
+		require.Equal(t, "leader 2 isr [2 3]", c.state(p))
+	})
+	t.Run("a snapshot", func(t *testing.T) {
+		c, p, deaf := setup(t)
+		c.image().SetNext(c.image().Next())
+		c.image().Partition(p).decided = 0
+		require.Equal(t, codeRequestTimedOut, c.alter(c.proposal(p, 2, 3)).ErrorCode)
+		deaf.CurrentMetadataOffset = int64(c.done - 1)
+		c.ask(deaf)
+		require.Zero(t, c.alter(c.proposal(p, 2, 3)).ErrorCode)
+	})
+}
+
 // A controller that hears no majority does not ask for ticks without end.
 func TestNoBusyLoopWithoutMajority(t *testing.T) {
 	c := threeBrokers(t)

@@ -49,7 +49,7 @@ func drawRecord(t *rapid.T) Record {
 		func() Record { return &RemoveTopicRecord{drawID(t, "id")} },
 		func() Record {
 			return &PartitionRecord{Partition{at(), i32("leader"), i32("leader epoch"), i32("epoch"), yes("recovering"),
-				drawIDs(t, "replicas"), drawIDs(t, "isr"), drawIDs(t, "elr"), drawIDs(t, "last"), drawIDs(t, "adding"), drawIDs(t, "removing")}}
+				drawIDs(t, "replicas"), drawIDs(t, "isr"), drawIDs(t, "elr"), drawIDs(t, "last"), drawIDs(t, "adding"), drawIDs(t, "removing"), 0}}
 		},
 		func() Record {
 			return &PartitionChangeRecord{at(), i32("leader epoch"), i32("epoch"),

@@ -39,4 +39,13 @@ func (im *Image) Snapshot() [][]byte {
 }
 
 // SetNext sets the offset after the last record applied: for an image built from a snapshot.
-func (im *Image) SetNext(next int64) { im.next = next }
+func (im *Image) SetNext(next int64) { im.next, im.base = next, next-1 }
+
+// ledSince returns the offset of the metadata log up to which a broker has to have applied it to know who leads a partition: -1 if it has
+// never had another leader. Of what came from a snapshot only the snapshot's own offset is known.
+func (im *Image) ledSince(p *Partition) int64 {
+	if p.LeaderEpoch == 0 {
+		return -1
+	}
+	return max(p.decided, im.base)
+}
